@@ -1,5 +1,7 @@
 """The synchronous session manager, and the editing rules that it shares with the server."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from mochi_server.errors import InvalidMessageIndex, SessionNotFound
 from mochi_server.sessions import (
     ChatSession,
+    Message,
     SessionCreationOptions,
     SessionManager,
     ToolSettings,
@@ -16,6 +19,7 @@ from mochi_server.sessions import (
 )
 from mochi_server.util.clock import timestamp
 from tests.sessions.samples import assistant, contents, user
+from tests.support.cases import cases
 
 
 @pytest.fixture
@@ -45,6 +49,93 @@ def test_updating_sets_the_named_fields(manager: SessionManager, session: ChatSe
     )
     assert (changed.model, changed.metadata.tool_settings.tools) == ("n", ["add"])
     assert manager.load_session(session.session_id) == changed
+
+
+INVALID = [
+    ("title", 5, "title: Input should be a valid string"),
+    ("title", "a\nb", "title: must be one line that is not blank and has no control characters"),
+    ("tags", "x", "tags: Input should be a valid list"),
+    ("think", "ultra", "think: Input should be "),
+    ("format", "xml", "format: Input should be 'json'; Input should be a JSON object"),
+    ("keep_alive", "5 parsecs", "keep_alive: must be seconds, or a duration"),
+    ("options", "x", "options: Input should be a JSON object"),
+    ("options", {"num_ctx": 5}, "options: num_ctx would make Ollama reload the model."),
+    ("options", {"temprature": 1}, "options.temprature: unknown option. Did you mean `temp"),
+    ("tool_settings", "x", "tool_settings: Input should be a JSON object"),
+    ("tool_settings", {"toolz": []}, "tool_settings.toolz: unknown field. Did you mean `tools`?"),
+    (
+        "tool_settings",
+        {"tools": ["add"], "execution_policy": "confirm_destructiv"},
+        "tool_settings.execution_policy: Input should be 'always_confirm', ",
+    ),
+    (
+        "agent_settings",
+        {"enabled_agents": "coder"},
+        "agent_settings.enabled_agents: Input should be a valid list",
+    ),
+    ("pinned", "yes", "pinned: Input should be a valid boolean"),
+    ("expires_at", "tomorrow", "expires_at: must be a time with a time zone"),
+    ("model", "", "model: String should have at least 1 character"),
+]
+"""Fields that `PATCH` refuses with this text."""
+
+
+@cases(("field", "value", "message"), INVALID)
+def test_invalid_values_change_nothing(
+    manager: SessionManager, session: ChatSession, field: str, value: object, message: str
+) -> None:
+    session = manager.update_session(session.session_id, title="Mine", tags=["a"], pinned=True)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        manager.update_session(session.session_id, **{"summary_model": "n", field: value})
+    assert str(caught.value).startswith(message)
+    assert manager.load_session(session.session_id) == session
+
+
+@cases(("field", "value", "message"), INVALID)
+def test_session_with_an_invalid_value_is_not_created(
+    manager: SessionManager, field: str, value: object, message: str
+) -> None:
+    options = replace(SessionCreationOptions("m"), **{field: value})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=re.escape(message)):
+        manager.create_session(options)
+    assert manager.list_sessions() == []
+
+
+def test_window_config_with_an_invalid_value_changes_nothing(
+    manager: SessionManager, session: ChatSession
+) -> None:
+    config = {"current_window": "large", "manual_override": True}
+    with pytest.raises(ValueError, match="context_window_config: invalid value of current_window"):
+        manager.update_session(session.session_id, context_window_config=config)
+    assert manager.load_session(session.session_id) == session
+
+
+def test_settings_are_stored_as_given(manager: SessionManager) -> None:
+    settings = {"tools": ["add"], "execution_policy": "never_confirm"}
+    options = SessionCreationOptions("m", tool_settings=settings, title=" Mine ")  # type: ignore[arg-type]
+    created = manager.create_session(options)
+    assert created.metadata.title == "Mine"
+    assert created.metadata.tool_settings == ToolSettings.model_validate(settings)
+    settings["execution_policy"] = "confirm_destructive"
+    changed = manager.update_session(created.session_id, tool_settings=settings, title=None)
+    assert changed.metadata.title is None
+    assert changed.metadata.tool_settings == ToolSettings.model_validate(settings)
+
+
+@cases(
+    ("message", "problem"),
+    [
+        ({"role": "weird", "content": "x"}, "0.role: Input should be 'system', "),
+        ({"content": "x"}, "0.role: Field required"),
+        ({"role": "user", "content": 5}, "0.content: Input should be a valid string"),
+    ],
+)
+def test_invalid_messages_are_not_appended(
+    manager: SessionManager, session: ChatSession, message: Message, problem: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        manager.append_messages(session.session_id, [message])
+    assert manager.load_session(session.session_id) == session
 
 
 def test_edit_keeps_message_id_and_removes_later_messages(

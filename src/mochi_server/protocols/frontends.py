@@ -15,8 +15,9 @@ from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.container import Services
 from mochi_server.protocols.new_messages import to_turn
 from mochi_server.protocols.sent_messages import SentMessages
-from mochi_server.schemas.common import OnDisconnect, Options, UnstoredBody
+from mochi_server.schemas.common import OnDisconnect, UnstoredBody
 from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.settings import Options
 from mochi_server.sessions.turn import Approval, Decision
 from mochi_server.sessions.types import Format, KeepAlive, Think
 from mochi_server.web.routes import STORAGE_ERRORS, Responses, responses

@@ -20,13 +20,13 @@ from mochi_server.schemas.common import (
     MessageOut,
     NonBlank,
     OnDisconnect,
-    Options,
     Schema,
     StrictBody,
     WarningOut,
 )
 from mochi_server.services.attachments import EncodedFile, read_attachments
 from mochi_server.sessions.images import Location, read_images
+from mochi_server.sessions.settings import Options
 from mochi_server.sessions.types import Format, KeepAlive, Think
 from mochi_server.util.validation import Items
 

@@ -4,7 +4,7 @@ envelope.
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,82 +18,32 @@ from pydantic import (
     Field,
     StringConstraints,
     TypeAdapter,
-    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     create_model,
     model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from mochi_server.constants import KEY_PATTERN, MAX_IMAGES, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
+from mochi_server.constants import KEY_PATTERN, MAX_IMAGES, MAX_MESSAGE_CHARS
+from mochi_server.sessions.settings import NO_HINTS, reject_unknown
 from mochi_server.sessions.types import (
-    OPTION_PROPERTIES,
     AssistantMessage,
     FiniteObject,
     Role,
-    StoredOptions,
     SystemMessage,
     ToolMessage,
     UserMessage,
 )
-from mochi_server.util.text import nearest
-from mochi_server.util.validation import MAX_REPORTED, NOT_BLANK
-
-_MAX_NAME_CHARS = 100
+from mochi_server.util.validation import NOT_BLANK
 
 Images = Annotated[
     list[Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]],
     Field(max_length=MAX_IMAGES, fail_fast=True),
 ]
-NO_HINTS: Mapping[str, str] = {}
 
 
 SYSTEM_PROMPT_HINT = "Set it with `PUT /api/v1/sessions/{session_id}/system-prompt`."
 """Hint for a system prompt in a body that cannot have one."""
-
-
-def reject_unknown(
-    names: Iterable[str], known: Collection[str], *, kind: str, hints: Mapping[str, str] = NO_HINTS
-) -> None:
-    """Raise a `ValidationError` that names each unknown field or option and the nearest
-    known one, or the hint in ``hints``.
-    """
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        problems = [_problem(name, known, kind, hints) for name in unknown[:MAX_REPORTED]]
-        raise ValidationError.from_exception_data(kind, problems)
-
-
-def _problem(
-    name: str, known: Collection[str], kind: str, hints: Mapping[str, str]
-) -> InitErrorDetails:
-    # Lone surrogates are escaped.
-    name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()
-    similar = nearest(name, known)
-    if name in hints:
-        hint = hints[name]
-    elif "options" in known and name in OPTION_PROPERTIES:
-        hint = f'Send it in `options`: `{{"options": {{"{name}": ...}}}}`.'
-    elif similar:
-        hint = f"Did you mean `{similar}`?"
-    else:
-        hint = f"Known {kind}s: {', '.join(sorted(known)) or 'none'}."
-    error = PydanticCustomError(
-        "extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint}
-    )
-    return InitErrorDetails(type=error, loc=(name,), input=None)
-
-
-def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
-    forbidden = sorted(RELOADING_OPTIONS & options.keys())
-    if forbidden:
-        raise ValueError(
-            f"{', '.join(forbidden)} would make Ollama reload the model. The server sets the "
-            "context window. To change it, PATCH the session's `context_window`."
-        )
-    reject_unknown(options, OPTION_PROPERTIES, kind="option")
-    return options
 
 
 def _readable_parameters(schema: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
@@ -195,11 +145,6 @@ def integral(value: object) -> object:
 
 Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
 NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=NOT_BLANK)]
-Options = Annotated[
-    StoredOptions,
-    AfterValidator(_checked_options),
-    Field(json_schema_extra={"additionalProperties": False}),
-]
 IdempotencyKey = Annotated[
     str, AfterValidator(_idempotency_key), Field(json_schema_extra={"pattern": KEY_PATTERN})
 ]

@@ -7,8 +7,9 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 from mochi_server.constants import MAX_MESSAGE_CHARS
 from mochi_server.errors import InvalidComparison, ValidationFailed
 from mochi_server.ollama.types import ChatMessage
-from mochi_server.schemas.common import EventUnion, Options, Schema, StrictBody, Text
+from mochi_server.schemas.common import EventUnion, Schema, StrictBody, Text
 from mochi_server.services.compare import MAX_MODELS, CompareEvent, CompareService, Comparison
+from mochi_server.sessions.settings import Options
 from mochi_server.sessions.types import Think
 from mochi_server.util.validation import NOT_BLANK, Items
 

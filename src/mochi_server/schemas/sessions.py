@@ -1,6 +1,5 @@
 """Schemas of sessions. A session is a flat object. Only ``SessionDetail`` has messages."""
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -9,14 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     RootModel,
-    TypeAdapter,
-    ValidationError,
     WithJsonSchema,
     model_validator,
 )
@@ -42,6 +38,7 @@ from mochi_server.services.importers.open_webui import OpenWebUIChat
 from mochi_server.services.sessions import SessionState
 from mochi_server.sessions.images import read_images
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
+from mochi_server.sessions.settings import Options, moment_of
 from mochi_server.sessions.types import (
     AgentSettings,
     Format,
@@ -60,20 +57,12 @@ from mochi_server.sessions.versions import count_versions
 from mochi_server.util.clock import as_text
 from mochi_server.util.validation import NOT_BLANK
 
-_TIME: TypeAdapter[AwareDatetime] = TypeAdapter(AwareDatetime)
-_YEAR = re.compile("[0-9]{4}-")
 _LATEST = datetime.max.replace(tzinfo=timezone.utc)
-_NOT_A_TIME = "must be a time with a time zone, such as 2030-01-31T12:00:00Z"
 
 
 def _future_time(text: str) -> str:
     """Return a time in the format of stored sessions. Raises ValueError."""
-    try:
-        moment = _TIME.validate_python(text)
-    except ValidationError as error:
-        raise ValueError(_NOT_A_TIME) from error
-    if not _YEAR.match(text):  # pydantic accepts Unix seconds as text
-        raise ValueError(_NOT_A_TIME)
+    moment = moment_of(text)
     if moment.timestamp() <= time.time():
         raise ValueError("must be in the future")
     return as_text(min(moment, _LATEST))
@@ -118,7 +107,7 @@ class SessionDefaults(StrictBody):
     title: Title | None = Field(
         None, description="One line. By default the server derives a title."
     )
-    options: common.Options | None = Field(
+    options: Options | None = Field(
         None, description="Ollama's options, such as `temperature` or `seed`."
     )
     keep_alive: KeepAlive = None

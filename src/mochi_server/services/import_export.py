@@ -77,13 +77,11 @@ from mochi_server.sessions.versions import (
 )
 from mochi_server.util.clock import new_id
 from mochi_server.util.validation import (
-    MAX_REPORTED,
     Entries,
     Items,
     StorableText,
     describe,
-    field_path,
-    to_entry,
+    to_entries,
 )
 
 
@@ -428,10 +426,7 @@ def _validate(number: int, item: dict[str, Any], kind: type[_Model]) -> _Model:
     try:
         return kind.model_validate(item)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False)[:MAX_REPORTED]
-        entries = [
-            to_entry(problem, field_path(problem, problem["loc"], item)) for problem in problems
-        ]
+        entries = to_entries(error, item)
         raise _invalid_item(number, f"cannot be imported: {describe(entries)}", entries) from error
 
 

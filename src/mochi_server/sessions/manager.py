@@ -1,6 +1,7 @@
 """Synchronous access to a directory of session files, for programs without an event loop."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ from mochi_server.sessions.session import (
     with_system_prompt,
     without_system_prompt,
 )
-from mochi_server.sessions.types import Message, SessionCreationOptions, SessionQuery
+from mochi_server.sessions.settings import check_messages, checked_fields
+from mochi_server.sessions.types import (
+    Message,
+    SessionCreationOptions,
+    SessionQuery,
+    SessionSettings,
+)
 from mochi_server.storage.files.backend import DirectoryUse
 
 
@@ -38,8 +45,19 @@ class SessionManager:
         self._use.close()
 
     def create_session(self, options: SessionCreationOptions) -> ChatSession:
-        """Create a session with these options and store it."""
-        return self._use.directory.create(ChatSession.create(options))
+        """Create a session with these options and store it.
+
+        None is the default of a setting. Raises ValueError for an invalid value.
+        """
+        given = {f.name: getattr(options, f.name) for f in fields(SessionSettings)}
+        checked = checked_fields({"model": options.model, **given})
+        settings = {name: value for name, value in checked.items() if value is not None}
+        prompt = options.system_prompt
+        source_file = options.system_prompt_source_file
+        valid = SessionCreationOptions(
+            system_prompt=prompt, system_prompt_source_file=source_file, **settings
+        )
+        return self._use.directory.create(ChatSession.create(valid))
 
     def load_session(self, session_id: str) -> ChatSession:
         """Return the current state of a session."""
@@ -56,12 +74,17 @@ class SessionManager:
     def update_session(self, session_id: str, **fields: Any) -> ChatSession:
         """Set metadata fields by name.
 
-        None resets a field to its default. Raises ValueError for an unknown field.
+        None resets a field to its default. Raises ValueError for an unknown field or an
+        invalid value.
         """
         return self._use.directory.patch(session_id, fields)
 
     def append_messages(self, session_id: str, messages: Sequence[Message]) -> ChatSession:
-        """Append messages to the history of a session and return the session."""
+        """Append messages to the history of a session and return the session.
+
+        Raises ValueError for an invalid role or text.
+        """
+        check_messages(messages)
         self._use.directory.write(session_id, Change(messages))
         return self._use.directory.load(session_id)
 

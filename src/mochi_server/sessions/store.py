@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
+from mochi_server.sessions.settings import checked_fields
 from mochi_server.sessions.turn_counts import TurnCounter
 from mochi_server.sessions.types import APPROVED, Blob, Message, SessionQuery, ToolSettings
 from mochi_server.sessions.usage import UsageStore
@@ -26,37 +27,22 @@ FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]
 """Metadata fields by name, or a function that computes them from the stored metadata."""
 
 _WORD_SEPARATOR = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
-_READ_ONLY = {
-    "session_id",
-    "created_at",
-    "updated_at",
-    "message_count",
-    "format_version",
-    "turn",
-    "versions",
-    "owner",
-    "extra",
-}
-_PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _READ_ONLY
 
 
 def normalized_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[str, Any]:
     """Return the changes as JSON values.
 
-    Raises ValueError for unknown or read-only fields, or an empty model.
+    Raises ValueError for an unknown or read-only field, or an invalid value.
     """
     if callable(changes):
         changes = changes(stored)
-    if unknown := set(changes) - _PATCHABLE:
-        raise ValueError(f"unknown or read-only metadata fields: {', '.join(sorted(unknown))}")
-    if "model" in changes and not (isinstance(changes["model"], str) and changes["model"]):
-        raise ValueError("model must be a non-empty string")
+    checked = checked_fields(changes)
     models = {
         name: value.model_dump(mode="json")
-        for name, value in changes.items()
+        for name, value in checked.items()
         if isinstance(value, BaseModel)
     }
-    values: dict[str, Any] = normalize({**changes, **models})
+    values: dict[str, Any] = normalize({**checked, **models})
     return values
 
 

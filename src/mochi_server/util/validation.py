@@ -8,7 +8,13 @@ the memory.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 MAX_REPORTED = 20  # maximum number of entries in the details of an API error
 _OBJECT_TYPES = ("dict_type", "model_type", "model_attributes_type")
@@ -57,6 +63,14 @@ def to_entry(error: Mapping[str, Any], location: Sequence[str | int]) -> dict[st
     if error["type"] in _OBJECT_TYPES:
         text = "Input should be a JSON object"
     return {"loc": [*location], "msg": text, "type": error["type"]}
+
+
+def to_entries(error: ValidationError, value: object) -> list[dict[str, Any]]:
+    """Return the entries of the first invalid fields of ``value`` for the details of an API
+    error.
+    """
+    problems = error.errors(include_url=False, include_context=False)[:MAX_REPORTED]
+    return [to_entry(problem, field_path(problem, problem["loc"], value)) for problem in problems]
 
 
 def describe(entries: Sequence[Mapping[str, Any]]) -> str:

@@ -20,7 +20,8 @@ from starlette.types import Scope
 from mochi_server import errors
 from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError, ValidationFailed
-from mochi_server.schemas.common import REFERENCE, reject_unknown
+from mochi_server.schemas.common import REFERENCE
+from mochi_server.sessions.settings import reject_unknown
 from mochi_server.util.validation import MAX_REPORTED, describe, field_path, to_entry
 from mochi_server.web.requests import (
     NATIVE_ERRORS,
