@@ -101,6 +101,18 @@ def test_session_with_an_invalid_value_is_not_created(
     assert manager.list_sessions() == []
 
 
+@cases("prompt", [None, ""])
+def test_prompt_file_without_its_text_is_refused(
+    manager: SessionManager, prompt: str | None
+) -> None:
+    options = SessionCreationOptions(
+        "m", system_prompt=prompt, system_prompt_source_file="helpful.md"
+    )
+    with pytest.raises(ValueError, match=r"system_prompt_source_file .* needs system_prompt"):
+        manager.create_session(options)
+    assert manager.list_sessions() == []
+
+
 def test_window_config_with_an_invalid_value_changes_nothing(
     manager: SessionManager, session: ChatSession
 ) -> None:

@@ -47,13 +47,19 @@ class SessionManager:
     def create_session(self, options: SessionCreationOptions) -> ChatSession:
         """Create a session with these options and store it.
 
-        None is the default of a setting. Raises ValueError for an invalid value.
+        None is the default of a setting. Raises ValueError for an invalid value, or a
+        ``system_prompt_source_file`` without ``system_prompt``: no file is read.
         """
+        prompt = options.system_prompt
+        source_file = options.system_prompt_source_file
+        if source_file and not prompt:
+            raise ValueError(
+                "system_prompt_source_file is only a label and needs system_prompt. Read the file, "
+                "and set both."
+            )
         given = {f.name: getattr(options, f.name) for f in fields(SessionSettings)}
         checked = checked_fields({"model": options.model, **given})
         settings = {name: value for name, value in checked.items() if value is not None}
-        prompt = options.system_prompt
-        source_file = options.system_prompt_source_file
         valid = SessionCreationOptions(
             system_prompt=prompt, system_prompt_source_file=source_file, **settings
         )
