@@ -56,6 +56,13 @@ class MochiError(Exception):
         Exception.__init__(error, message)
         return error
 
+    def with_advice(self, advice: str) -> "MochiError":
+        """Return a copy of the error whose message ends with ``advice``."""
+        sentence = self.message.rstrip(".")
+        error = self.restored(f"{sentence}. {advice}")
+        error.details = self.details
+        return error
+
     @property
     def retry_after(self) -> int | None:
         """Time in seconds after which the client can repeat the request, or None if it is
@@ -337,7 +344,7 @@ class OllamaBusy(OllamaError):
     def __init__(self, reason: str, upstream_status: int = 503, retry_after: int = 2) -> None:
         delay = "1 second" if retry_after == 1 else f"{retry_after} seconds"
         reason = reason.rstrip(".")
-        text = f"Ollama is busy: {reason}. Send the request again in {delay}."
+        text = f"Ollama is busy: {reason}. Try again in {delay}."
         super().__init__(text, upstream_status=upstream_status, retry_after=retry_after)
 
 

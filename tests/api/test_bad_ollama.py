@@ -172,6 +172,58 @@ def test_collected_turn_gets_502(
     assert len(api.messages(session_id)) == (2 if said else 1)
 
 
+IS_STORED = "The message is stored: send the request without `message` to get the answer."
+
+
+@cases(
+    ("chat", "advice"),
+    [
+        (
+            sends(whole(b'{"error":"busy"}', status="429 Too Many Requests")),
+            "Ollama is busy: busy. Try again in 2 seconds.",
+        ),
+        (
+            sends(stream_head(), b"what?\x00\n"),
+            "Ollama sent a line that is not JSON. Try again. If it fails again, see Ollama's log.",
+        ),
+        (MISBEHAVIOURS["ends in mid-line"][0], "Try again. If it fails again, see Ollama's log."),
+        (MISBEHAVIOURS["answers 500"][0], "kaput"),
+    ],
+    ids=["busy", "not JSON", "in a line", "fails"],
+)
+def test_message_of_a_failed_turn_is_not_sent_twice(
+    raw_server: RunningServer,
+    raw_ollama: RawOllama,
+    chat: Callable[[socket.socket], None],
+    advice: str,
+) -> None:
+    raw_ollama.chat = chat
+    api = raw_server.client
+    session_id = imported(api, "raw")
+    collected = imported(api, "raw")
+    streamed = api.stream_message(session_id, "Hello!")[-2].data["message"]
+    response = api.http.post(f"/chat/{collected}", json={"message": "Hello!"})
+    regenerated = api.http.post(f"/chat/{collected}").json()["error"]["message"]
+
+    assert regenerated.endswith(advice)
+    assert streamed == f"{regenerated.rstrip('.')}. {IS_STORED}"
+    assert response.json()["error"]["message"] == streamed
+
+    raw_ollama.chat = sends(stream_head(), line("Hi!"), line("", done=True))
+    for stored in (session_id, collected):
+        api.send_message(stored)
+        assert [m["content"] for m in api.messages(stored)] == ["Hello!", "Hi!"]
+
+
+def test_error_of_a_request_with_its_conversation_has_no_advice_about_the_message(
+    raw_server: RunningServer, raw_ollama: RawOllama
+) -> None:
+    raw_ollama.chat = sends(whole(b'{"error":"busy"}', status="429 Too Many Requests"))
+    body = {"model": "raw", "messages": [{"role": "user", "content": "Hello!"}]}
+    response = raw_server.client.http.post(f"{raw_server.url}/v1/chat/completions", json=body)
+    assert response.json()["error"]["message"] == "Ollama is busy: busy. Try again in 2 seconds."
+
+
 @pytest.fixture
 def answered_session(raw_server: RunningServer, raw_ollama: RawOllama) -> str:
     """A session with one turn."""
@@ -227,7 +279,9 @@ def test_early_failure_has_message_of_ollama(failing_api: Api) -> None:
     session_id = failing_api.create_session("mochi")["session_id"]
     response = failing_api.http.post(f"/chat/{session_id}", json={"message": "early"})
     assert error_of(response) == (502, "OLLAMA_ERROR")
-    assert response.json()["error"]["message"] == "Ollama failed (500): out of memory"
+    assert response.json()["error"]["message"] == (
+        f"Ollama failed (500): out of memory. {IS_STORED}"
+    )
     assert response.json()["error"]["details"] == {"upstream_status": 500}
 
 

@@ -148,12 +148,9 @@ def test_busy_ollama_is_an_error_of_its_own(status: int) -> None:
     assert isinstance(error, OllamaBusy)
     assert (error.status, error.details) == (503, {"upstream_status": status, "retry_after": 30})
     assert (
-        error.message
-        == "Ollama is busy: server busy, please try again. Send the request again in 30 seconds."
+        error.message == "Ollama is busy: server busy, please try again. Try again in 30 seconds."
     )
-    assert refusal_error(status, b"{}", retry_after="1").message.endswith(
-        "Send the request again in 1 second."
-    )
+    assert refusal_error(status, b"{}", retry_after="1").message.endswith("Try again in 1 second.")
 
 
 @cases("header", [None, "", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"])

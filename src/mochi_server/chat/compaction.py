@@ -31,7 +31,7 @@ _INSTRUCTION = (
 )
 _NO_SUMMARY = (
     "The conversation is too long for the context window, and the model {!r} sent an empty summary "
-    "of it. Send the request again, or use another model."
+    "of it. Try again, or use another model."
 )
 
 

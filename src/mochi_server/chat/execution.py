@@ -17,6 +17,8 @@ from mochi_server.events import ChatEvent, Publish, TurnWarning
 
 logger = logging.getLogger(__name__)
 
+_OLLAMA_FAILURES = (errors.OllamaError, errors.OllamaUnreachable)
+
 
 async def execute_run(turn: PreparedTurn, run: Run) -> TurnResult:
     """Execute the turn of a run, publish its events and return its result."""
@@ -56,6 +58,8 @@ async def execute_turn(
     except Exception as error:
         failure = as_mochi_error(error, writer.conversation.session_id)
         failure.__traceback__ = None  # it refers to this frame
+        if turn.input.retry_advice and isinstance(failure, _OLLAMA_FAILURES):
+            failure = failure.with_advice(turn.input.retry_advice)
     if not writer.turn.has_ended:
         state = control.state_after(failure, cancelled=cancelled)
         reason = control.abort_error if cancelled else failure

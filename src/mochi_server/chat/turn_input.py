@@ -116,6 +116,8 @@ class TurnInput:
     """If the session's turn waits for approval: deny the calls."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     interactive: bool = True  # whether clients can approve tool calls
+    retry_advice: str = ""
+    """How to get an answer to the stored message if Ollama fails."""
     key: str | None = None
     revision: str | None = None
     """Expected revision; if it differs, the turn fails with `SessionConflict`."""

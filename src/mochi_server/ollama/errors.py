@@ -116,7 +116,7 @@ def translate(error: Exception, endpoint: Endpoint, timeout_advice: str = "") ->
     )
     if isinstance(error, no_answer) and host.startswith("http://"):
         text = f"{text} {_USE_HTTPS.format(endpoint.setting)}"
-    return OllamaError(f"{text} Send the request again. If it fails again, see the log of Ollama.")
+    return OllamaError(f"{text} Try again. If it fails again, see the log of Ollama.")
 
 
 def log_failure(error: OllamaError, model: str) -> None:
@@ -288,8 +288,7 @@ def invalid_json_error(line: bytes) -> OllamaError:
         error.upstream_text = text
         return error
     return OllamaError(
-        "Ollama sent a line that is not JSON. Send the request again. If it fails again, see "
-        "Ollama's log."
+        "Ollama sent a line that is not JSON. Try again. If it fails again, see Ollama's log."
     )
 
 

@@ -62,6 +62,7 @@ LastEventIdHeader = Annotated[
 ]
 
 
+_RETRY_ADVICE = "The message is stored: send the request without `message` to get the answer."
 _SETTING = "It is a setting of the session: `PATCH /api/v1/sessions/{session_id}` with "
 _HINTS = dict.fromkeys(
     ("content", "input", "messages", "prompt", "query", "text"), "Did you mean `message`?"
@@ -178,6 +179,7 @@ class ChatRequest(
             if_waiting=self.if_waiting or "reject",
             on_disconnect="continue" if self.background else on_disconnect,
             interactive=bool(streaming or self.wait_for_confirmation or self.background),
+            retry_advice="" if self.message is None else _RETRY_ADVICE,
             key=key,
         )
 
