@@ -1102,6 +1102,11 @@ def test_stop_of_a_call_inside_an_agent_interrupts_the_call_of_the_agent(
     (result,) = results(api, session_id)
     assert (result["tool_name"], result["decided_by"]) == ("agent", "policy")
     assert result["interrupted"] is True
+    chat_id = result["agent_session_id"]
+    assert result["content"].startswith(
+        f"Session ID: {chat_id}\n\nThe turn was interrupted while this call was running"
+    )
+    assert api.ok(api.http.get(f"/agents/chats/{chat_id}"))["agent_name"] == "helper"
 
 
 @cases("approved", [True, False])

@@ -335,8 +335,7 @@ class AgentExecutionService:
                     current_tools=current_tools,
                 )
                 messages = turn.writer.added
-                progress.agent_session_id = session.session_id
-                progress.partial_output = f"Session ID: {session.session_id}"
+                caller.call.begin_agent(agent.name, session.session_id)
                 progress.agent_result = turn.writer.result()
                 if continued is not None and continued.has_ended:
                     failure = _stored_failure(continued)

@@ -429,6 +429,9 @@ def stopped_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
     """
     messages = turn_messages(session, turn)
     calls = open_calls(messages)
+    agent = turn.agent_call
+    if agent is not None and calls and calls[0].id == agent.call_id:  # calls run in order
+        calls[0].begin_agent(agent.name, agent.session_id)
     results = [tool_message(call, _stopped_outcome(call, turn)) for call in calls]
     return [*messages, *results]
 

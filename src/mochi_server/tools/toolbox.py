@@ -93,6 +93,14 @@ class ToolInvocation:
     def event(self) -> ToolCalled:
         return ToolCalled(self.name, self.arguments, self.index)
 
+    def begin_agent(self, name: str, session_id: str) -> None:
+        """Record that the call runs an agent in this session of the agent."""
+        progress = self.progress
+        progress.running = self
+        progress.agent_name = name
+        progress.agent_session_id = session_id
+        progress.partial_output = f"Session ID: {session_id}"
+
     async def bind(
         self, schema: ToolSchema, execution: ToolExecutionService
     ) -> inspect.BoundArguments:
