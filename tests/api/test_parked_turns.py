@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -85,6 +86,7 @@ TOOLS = '''
 CHANGED = TOOLS.replace("def sign(text: str)", 'def sign(text: str, suffix: str = "!")').replace(
     ', "gone"]', "]"
 )
+A_SECOND_IN_HOURS = 1 / 3600  # also the interval of the search for expired sessions
 ASKED = "tool_call_confirmation_required"
 PLAN = instruct(calls("note", text="x"), words(2))
 WITH_TOOLS = {"tool_settings": {"tools": ["note", "sign", "gone"]}}
@@ -1107,6 +1109,62 @@ def test_stop_of_a_call_inside_an_agent_interrupts_the_call_of_the_agent(
         f"Session ID: {chat_id}\n\nThe turn was interrupted while this call was running"
     )
     assert api.ok(api.http.get(f"/agents/chats/{chat_id}"))["agent_name"] == "helper"
+
+
+@cases("ends", ["stop", "message", "delete", "expire"])
+def test_end_of_a_parked_turn_ends_the_turn_of_its_agent(
+    private_stub: StubServer, tmp_path: Path, ends: str
+) -> None:
+    data_dir = tmp_path / ends
+    data_dir.mkdir()
+    write_agent(data_dir)
+    settings: dict[str, Any] = {"park_seconds": 0, "temporary_session_hours": A_SECOND_IN_HOURS}
+    with RunningServer(data_dir, private_stub.url, **settings) as server:
+        api = server.client
+        session_id, _ = start(api, *through("helper"))
+        until(lambda: not server.app.state.services.turns.table.running())
+        file = agent_file(data_dir)
+        match ends:
+            case "stop":
+                api.ok(api.http.post(f"/chat/{session_id}/stop"))
+            case "message":
+                api.send_message(session_id, "Hi", if_waiting="deny")
+            case "delete":
+                assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+            case _:
+                soon = datetime.now(timezone.utc) + timedelta(seconds=1)
+                api.ok(api.http.patch(f"/sessions/{session_id}", json={"expires_at": str(soon)}))
+                until(lambda: turn_in(file)["state"] != "running")
+        chat = api.ok(api.http.get(f"/agents/chats/{file.stem}"))["messages"]
+    assert turn_in(file)["state"] == "stopped"
+    assert [message["role"] for message in chat][-2:] == ["assistant", "tool"]
+    denied = (chat[-1]["content"], chat[-1]["decided_by"], chat[-1]["error_code"])
+    assert denied == ("The user denied this call.", "user", "TOOL_EXECUTION_DENIED")
+    assert notes(data_dir) == []
+
+
+def test_unreadable_turn_ends_the_turn_of_its_agent(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_agent(tmp_path)
+    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
+        session_id, asked = start(server.client, *through("helper"))
+        until(lambda: not server.app.state.services.turns.table.running())
+    with changed_record(tmp_path, session_id) as record:
+        record["input"] = {"model": 5}
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        assert error_of(decide(api, session_id, asked)) == (404, "CONFIRMATION_NOT_FOUND")
+        file = agent_file(tmp_path)
+        chat = api.ok(api.http.get(f"/agents/chats/{file.stem}"))["messages"]
+    assert turn_in(file)["state"] == "failed"
+    assert (chat[-1]["role"], chat[-1]["interrupted"]) == ("tool", True)
+
+
+def agent_file(data_dir: Path) -> Path:
+    """Return the file of the only session of an agent."""
+    (file,) = (data_dir / "agents" / "agent_chats").glob("*.json")
+    return file
 
 
 @cases("approved", [True, False])

@@ -16,6 +16,7 @@ from mochi_server.storage.postgres.store import _DUE_TURNS
 from mochi_stub import StubServer
 from tests.servers.conftest import Start
 from tests.servers.test_approvals import TOOLS
+from tests.support.agents import delegate, nested, write_agent
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
@@ -77,6 +78,25 @@ def test_message_at_one_server_denies_what_waits_at_another(
         "assistant",
     ]
     assert stored[2]["error_code"] == "TOOL_EXECUTION_DENIED"
+
+
+def test_stop_at_one_server_ends_the_agent_of_a_turn_that_waits_at_another(
+    start: Start, tmp_path: Path
+) -> None:
+    write_agent(tmp_path)
+    message = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
+    with StubServer(speed=0) as stub:
+        first, second = (start(stub.url, park_seconds=0) for _ in range(2))
+        with Api(first.url) as a, Api(second.url) as b:
+            settings = {"agent_settings": {"enabled_agents": ["helper"]}}
+            session_id = a.create_session("mochi", **settings)["session_id"]
+            body = {"message": message, "background": True}
+            a.ok(a.http.post(f"/chat/{session_id}", json=body), 202)
+            until(lambda: a.ok(a.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
+            b.ok(b.http.post(f"/chat/{session_id}/stop"))
+            (chat,) = b.ok(b.http.get("/agents/chats"))["sessions"]
+            stored = b.ok(b.http.get(f"/agents/chats/{chat['session_id']}"))["messages"]
+    assert stored[-1]["error_code"] == "TOOL_EXECUTION_DENIED"
 
 
 def test_stream_of_a_waiting_turn_ends_when_another_server_deletes_its_session(

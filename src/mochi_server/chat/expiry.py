@@ -67,4 +67,5 @@ class SessionExpiry:
                 return
             await self._store.delete(session_id)
         await self._turns.abandon(session_id)
+        await self._turns.end_agent_of_deleted(session)
         logger.info("expired session deleted session_id=%s", session_id)

@@ -35,7 +35,7 @@ from mochi_server.chat.stored_runs import StoredRuns
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import TurnInput, restored_input
 from mochi_server.chat.turn_result import TurnResult
-from mochi_server.chat.writer import stopped_change, stopped_messages, turn_messages
+from mochi_server.chat.writer import stopped_change, stopped_messages, turn_messages, turn_of_agent
 from mochi_server.events import ChatEvent, Done, Status, Stopped, TurnError
 from mochi_server.services.keys import KeyRing
 from mochi_server.services.summarization import SummarizationService
@@ -52,7 +52,7 @@ from mochi_server.sessions.session import (
     waiting_calls,
     with_waiting_calls,
 )
-from mochi_server.sessions.turn import Approval, Decision, StoredTurn
+from mochi_server.sessions.turn import Approval, Decision, StoredTurn, TurnState
 from mochi_server.sessions.versions import versions_removed
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.stored_calls import stored_outcomes
@@ -262,6 +262,23 @@ class TurnService:
         if stopped_run is None:  # a decision continues the turn, here or at another server
             raise errors.SessionBusy(session_id, run.run_id)
         return stopped_run
+
+    async def delete(self, session_id: str) -> None:
+        """Stop the turn of a session, if any, and delete the session.
+
+        Raises ``SessionNotFound`` and ``StorageFailed``.
+        """
+        session: ChatSession | None = None
+        with suppress(errors.SessionDamaged):  # a damaged session can be deleted, too
+            await self.find(session_id)  # raises SessionNotFound
+        await self.abandon(session_id)
+        with suppress(errors.SessionDamaged):
+            session = await self.store.load(session_id)
+        await self.store.delete(session_id)
+        # This stops a turn that waited for the end of the stopped turn.
+        await self.abandon(session_id)
+        if session is not None:
+            await self.end_agent_of_deleted(session)
 
     async def abandon(self, session_id: str) -> None:
         """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
@@ -618,6 +635,7 @@ class TurnService:
             if turn is None:
                 return None
             run = await self._stored_runs.find_or_create(session, turn)
+            await self._end_agent(session_id, turn, "stopped")
             try:
                 messages = stopped_messages(session, turn)
                 removed = await run.conversation.write(stopped_change(session, turn, messages))
@@ -646,6 +664,42 @@ class TurnService:
         self.table.add(run)
         self.table.retain(run)
         return run
+
+    async def end_agent_of_deleted(self, session: ChatSession) -> None:
+        """End the turn of the agent whose call waits in a session that was deleted, if any."""
+        turn = session.metadata.turn
+        if turn is None:
+            return
+        try:
+            await self._end_agent(session.session_id, turn, "stopped")
+        except errors.MochiError as error:  # the next turn in the agent's session ends it
+            logger.warning(
+                "turn of an agent not ended session_id=%s: %s", session.session_id, error.message
+            )
+
+    async def _end_agent(self, session_id: str, turn: StoredTurn, state: TurnState) -> None:
+        """End the turn of the agent whose call waits in a stored turn of a session, if any.
+
+        If the ``state`` is "stopped", its call that waits is denied. Raises ``SessionBusy``.
+        """
+        approval = turn.approval
+        if approval is None or approval.agent is None:
+            return
+        conversation = self.conversations.agent_chat(approval.agent.session_id)
+        with suppress(errors.SessionNotFound):
+            # Do not lock the session if a turn of another session uses it.
+            if turn_of_agent(await conversation.load(), session_id, approval) is None:
+                return
+            async with conversation.store.hold(conversation.session_id):
+                agent_session = await conversation.load()
+                agent_turn = turn_of_agent(agent_session, session_id, approval)
+                if agent_turn is None:
+                    return
+                change = Change(turn=agent_turn.ended(state))  # the store completes its messages
+                if state == "stopped":
+                    messages = stopped_messages(agent_session, agent_turn)
+                    change = stopped_change(agent_session, agent_turn, messages)
+                await conversation.write(change)
 
     def _end_suspended(
         self, run: Run, result: TurnResult, events: Sequence[ChatEvent] = ()
@@ -839,6 +893,7 @@ class TurnService:
 
         The store completes the messages of the turn.
         """
+        await self._end_agent(session.session_id, turn, "failed")
         failure = errors.ServerLost(session.session_id, starts=turn.starts if turn.survives else 1)
         reason = {"code": failure.code, "message": failure.message}
         ended = turn.ended("failed", error=reason)

@@ -423,6 +423,21 @@ def turn_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
     return list(session.history[turn.first :])
 
 
+def turn_of_agent(
+    agent_session: ChatSession, session_id: str, approval: Approval
+) -> StoredTurn | None:
+    """Return the turn of an agent that the turn of a session has called, or None if it has ended.
+
+    It contains the request for the ``approval`` of its call, which the calling turn has stored.
+    """
+    turn = agent_session.metadata.turn
+    if turn is None or turn.has_ended or turn.parent is None:
+        return None
+    if turn.parent.session_id != session_id:
+        return None
+    return replace(turn, approval=replace(approval, agent=None))
+
+
 def stopped_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
     """Return the messages of a stored turn that ends: the call that waits is denied, and the other
     open calls are interrupted.

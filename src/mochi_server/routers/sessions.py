@@ -1,6 +1,5 @@
 """Routes under `/sessions`."""
 
-from contextlib import suppress
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -220,12 +219,7 @@ async def patch_session(
 )
 async def delete_session(session_id: str, services: ServicesDep) -> None:
     """Delete a session. If a turn is running, the server stops it first."""
-    with suppress(errors.SessionDamaged):  # a damaged session can be deleted, too
-        await services.turns.find(session_id)  # raises SessionNotFound
-    await services.turns.abandon(session_id)
-    await services.store.delete(session_id)
-    # This stops a turn that waited for the end of the stopped turn.
-    await services.turns.abandon(session_id)
+    await services.turns.delete(session_id)
 
 
 @router.post(
