@@ -415,10 +415,13 @@ def test_stop_stores_partial_work_of_agent(slow_api: Api, phase: str) -> None:
             events.append(event)
             if event.type == ends_at[phase]:
                 slow_api.ok(slow_api.http.post(f"/chat/{session_id}/stop"))
-    assert event_types(events)[-1] == "done"
-    assert "agent_complete" not in event_types(events)
+    assert event_types(events)[-3:] == ["agent_complete", "stopped", "done"]
     chat_id = data_of_type(events, "agent_start")[0]["agent_session_id"]
     chat, main = agent_chat(slow_api, chat_id), slow_api.messages(session_id)
+    (completed,) = data_of_type(events, "agent_complete")
+    assert (completed["success"], completed["output"]) == (False, main[2]["content"])
+    assert completed["agent_session_id"] == chat_id
+    assert completed["parent_call_id"] == main[2]["tool_call_id"]
     assert roles(main) == ["user", "assistant", "tool"]
     assert main[2]["content"].startswith(
         f"Session ID: {chat_id}\n\nThe turn was interrupted while this call was running"

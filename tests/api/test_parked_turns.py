@@ -1242,8 +1242,8 @@ def test_stream_shows_the_result_of_a_decided_call_that_a_stop_ends(
             assert decide(api, session_id, asked, approved=approved).status_code == 202
             api.ok(api.http.post(f"/chat/{session_id}/stop"))
             rest = list(events)
-    kind = "tool_result" if caller == "model" else "agent_tool_result"
-    assert [event.type for event in rest] == [kind, "stopped", "done"]
+    shown = ["tool_result"] if caller == "model" else ["agent_tool_result", "agent_complete"]
+    assert [event.type for event in rest] == [*shown, "stopped", "done"]
     assert rest[0].data["error_code"] == code
     assert message in rest[0].data["error_message"]
 
@@ -1304,11 +1304,41 @@ def test_agent_stream_shows_that_its_call_is_denied(parking: RunningServer) -> N
         next(event for event in events if event.type == ASKED)
         api.send_message(session_id, "Hello", if_waiting="deny")
         rest = list(events)
-    assert [event.type for event in rest] == ["agent_tool_result", "stopped", "done"]
+    assert [event.type for event in rest] == [
+        "agent_tool_result",
+        "agent_complete",
+        "stopped",
+        "done",
+    ]
     assert (rest[0].data["agent_name"], rest[0].data["error_code"]) == (
         "helper",
         "TOOL_EXECUTION_DENIED",
     )
+    completed = rest[1].data
+    stored = results(api, session_id)[0]
+    assert (completed["success"], completed["output"]) == (False, stored["content"])
+    assert completed["parent_call_id"] == stored["tool_call_id"]
+
+
+def test_restored_stream_of_a_stopped_turn_ends_its_agent(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_agent(tmp_path)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, _ = start(server.client, *through("helper"))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        events = finish(api, session_id)
+    types = [event.type for event in events]
+    assert types[types.index("agent_start") :] == [
+        "agent_start",
+        ASKED,
+        "agent_tool_result",
+        "agent_complete",
+        "stopped",
+        "done",
+    ]
 
 
 @cases(

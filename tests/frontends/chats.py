@@ -1,5 +1,7 @@
 """Minimal clients of the frontend protocols."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -7,8 +9,11 @@ import httpx
 import orjson
 
 from mochi_stub import StubServer
-from tests.support.api import Api
+from tests.support.agents import delegate, nested
+from tests.support.api import Api, read_events
+from tests.support.instructions import calls, words
 from tests.support.stub import chats
+from tests.support.waiting import until
 
 Chunk = dict[str, Any]
 
@@ -87,6 +92,26 @@ class Frontend:
         response = self.post_ag_ui(*messages, **body)
         assert response.status_code == 200, response.text
         return read_chunks(response.content)
+
+    def stop_in_agent(self, send: Callable[[str], list[Chunk]]) -> list[Chunk]:
+        """Send a message for an agent, and stop the turn while a tool of the agent runs.
+
+        Return the messages of the stream.
+        """
+        http, session = self.api.http, f"/chat/{self.session}"
+        settings = {
+            "agent_settings": {"enabled_agents": ["librarian"]},
+            "tool_settings": {"execution_policy": "never_confirm"},
+        }
+        self.api.ok(http.patch(f"/sessions/{self.session}", json=settings))
+        plan = nested(delegate(words(1), calls("wait"), agent="librarian"), words(1))
+        with ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(send, plan)
+            until(lambda: self.api.ok(http.get(f"{session}/run"))["state"] == "running")
+            with http.stream("GET", f"{session}/stream") as response:
+                next(e for e in read_events(response) if e.type == "agent_tool_call")
+                self.api.ok(http.post(f"{session}/stop"))
+            return sent.result()
 
     def stored(self) -> list[tuple[str, str]]:
         return [

@@ -463,3 +463,11 @@ def test_invalid_option_has_its_position(frontend: Frontend) -> None:
         "forwardedProps",
         "options",
     ]
+
+
+def test_stopped_agent_ends_with_its_stored_text(frontend: Frontend) -> None:
+    events = frontend.stop_in_agent(lambda text: frontend.ag_ui(message(text)))
+    agent, _ = [event for event in events if event["type"] == "TOOL_CALL_START"]
+    *_, ended = [event for event in events if event["type"] == "TOOL_CALL_RESULT"]
+    assert ended["toolCallId"] == agent["toolCallId"]
+    assert ended["content"] == frontend.stored()[-1][1]

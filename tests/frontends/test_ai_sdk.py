@@ -406,3 +406,12 @@ def test_busy_session_is_refused(frontend: Frontend) -> None:
     with frontend.api.open_stream(frontend.session, NOTE) as events:
         next(event for event in events if event.type == "tool_call_confirmation_required")
         assert error_of(frontend.post_ai_sdk(user("Hi"))) == (409, "SESSION_BUSY")
+
+
+def test_stopped_agent_ends_with_its_stored_text(frontend: Frontend) -> None:
+    chunks = frontend.stop_in_agent(lambda text: frontend.ai_sdk(user(text)))
+    agent, _ = [chunk for chunk in chunks if chunk["type"] == "tool-input-available"]
+    *_, ended = [chunk for chunk in chunks if chunk["type"] == "tool-output-error"]
+    assert ended["toolCallId"] == agent["toolCallId"]
+    assert ended["errorText"] == frontend.stored()[-1][1]
+    assert types(chunks)[-2:] == ["tool-output-error", "abort"]

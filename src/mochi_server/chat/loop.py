@@ -10,7 +10,7 @@ from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.answer_attempts import AnswerAttempts
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.steps import AskModel, Finish, PlannedCall, RunCalls
-from mochi_server.chat.stored_events import snapshot
+from mochi_server.chat.stored_events import interrupted_event, snapshot
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.errors import FormatNotMet, ImageNotReadable, MochiError, OllamaError
 from mochi_server.events import (
@@ -25,7 +25,6 @@ from mochi_server.ollama.errors import is_unreadable_image
 from mochi_server.sessions.types import AssistantMessage
 from mochi_server.tools.stored_calls import (
     calls_in,
-    interrupted_outcome,
     open_calls,
     unknown_outcome,
 )
@@ -212,7 +211,7 @@ class TurnLoop:
             outcome = await self._run_call(planned, publish)
         except asyncio.CancelledError:
             if call.progress.is_announced:
-                publish([interrupted_outcome(call).event()])
+                publish([interrupted_event(call)])
             raise
         try:
             await writer.add_result(call, outcome)

@@ -30,12 +30,24 @@ from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
 from mochi_server.chat.preparation import ModelTurns, TurnPreparation, is_answer_checked
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
-from mochi_server.chat.stored_events import announcement, answer_events, snapshot, stopped_event
+from mochi_server.chat.stored_events import (
+    announcement,
+    answer_events,
+    interrupted_event,
+    snapshot,
+    stopped_event,
+)
 from mochi_server.chat.stored_runs import StoredRuns
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import TurnInput, restored_input
 from mochi_server.chat.turn_result import TurnResult
-from mochi_server.chat.writer import stopped_change, stopped_messages, turn_messages, turn_of_agent
+from mochi_server.chat.writer import (
+    stopped_change,
+    stopped_messages,
+    turn_messages,
+    turn_of_agent,
+    unfinished_calls,
+)
 from mochi_server.events import ChatEvent, Done, Status, Stopped, TurnError
 from mochi_server.services.keys import KeyRing
 from mochi_server.services.summarization import SummarizationService
@@ -655,6 +667,9 @@ class TurnService:
                 )
             if run.log.ends_with(confirmation_id):
                 last_events.append(stopped_event(approval))
+            for call in unfinished_calls(session, turn):
+                if call.progress.agent_name is not None:
+                    last_events.append(interrupted_event(call))
         if removed:
             last_events.append(versions_removed(removed))
         self._due.remove(session_id)

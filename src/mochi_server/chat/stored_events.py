@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.events import (
+    AgentComplete,
     AgentToolCalled,
     AgentToolResult,
     ChatEvent,
@@ -104,6 +105,25 @@ def announcement(approval: Approval) -> ToolConfirmationRequired:
         approval.call_index,
         approval.confirmation_id,
         approval.agent_name,
+    )
+
+
+def interrupted_event(call: ToolInvocation) -> ChatEvent:
+    """Return the event for the result of an announced call that the end of the turn has
+    interrupted.
+    """
+    outcome = interrupted_outcome(call)
+    progress = call.progress
+    if progress.agent_name is None:
+        return outcome.event()
+    return AgentComplete(
+        progress.agent_name,
+        progress.agent_session_id,
+        outcome.content,
+        success=False,
+        error_code=outcome.error_code,
+        agent_session_id=progress.agent_session_id,
+        parent_call_id=call.id,
     )
 
 

@@ -442,13 +442,18 @@ def stopped_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
     """Return the messages of a stored turn that ends: the call that waits is denied, and the other
     open calls are interrupted.
     """
-    messages = turn_messages(session, turn)
-    calls = open_calls(messages)
+    calls = unfinished_calls(session, turn)
+    results = [tool_message(call, _stopped_outcome(call, turn)) for call in calls]
+    return [*turn_messages(session, turn), *results]
+
+
+def unfinished_calls(session: ChatSession, turn: StoredTurn) -> list[ToolInvocation]:
+    """Return the open calls of a stored turn, with the progress of the one that runs an agent."""
+    calls = open_calls(turn_messages(session, turn))
     agent = turn.agent_call
     if agent is not None and calls and calls[0].id == agent.call_id:  # calls run in order
         calls[0].begin_agent(agent.name, agent.session_id)
-    results = [tool_message(call, _stopped_outcome(call, turn)) for call in calls]
-    return [*messages, *results]
+    return calls
 
 
 def stopped_change(session: ChatSession, turn: StoredTurn, messages: Sequence[Message]) -> Change:

@@ -94,8 +94,9 @@ class ToolInvocation:
         return ToolCalled(self.name, self.arguments, self.index)
 
     def begin_agent(self, name: str, session_id: str) -> None:
-        """Record that the call runs an agent in this session of the agent."""
+        """Record that the call runs an agent in this session. Clients know that it has begun."""
         progress = self.progress
+        progress.is_announced = True
         progress.running = self
         progress.agent_name = name
         progress.agent_session_id = session_id
