@@ -691,25 +691,20 @@ class TurnService:
     async def end_agent_of_deleted(self, session: ChatSession) -> None:
         """End the turn of the agent whose call waits in a session that was deleted, if any."""
         turn = session.metadata.turn
-        if turn is None:
-            return
-        try:
+        if turn is not None:
             await self._end_agent(session.session_id, turn, "stopped")
-        except errors.MochiError as error:  # the next turn in the agent's session ends it
-            logger.warning(
-                "turn of an agent not ended session_id=%s: %s", session.session_id, error.message
-            )
 
     async def _end_agent(self, session_id: str, turn: StoredTurn, state: TurnState) -> None:
         """End the turn of the agent whose call waits in a stored turn of a session, if any.
 
-        If the ``state`` is "stopped", its call that waits is denied. Raises ``SessionBusy``.
+        If the ``state`` is "stopped", its call that waits is denied. Errors are logged, so that the
+        calling turn can end.
         """
         approval = turn.approval
         if approval is None or approval.agent is None:
             return
         conversation = self.conversations.agent_chat(approval.agent.session_id)
-        with suppress(errors.SessionNotFound):
+        try:
             # Do not lock the session if a turn of another session uses it.
             if turn_of_agent(await conversation.load(), session_id, approval) is None:
                 return
@@ -723,6 +718,8 @@ class TurnService:
                     messages = stopped_messages(agent_session, agent_turn)
                     change = stopped_change(agent_session, agent_turn, messages)
                 await conversation.write(change)
+        except (errors.MochiError, ValueError) as error:  # the next turn of the agent ends this one
+            logger.warning("turn of an agent not ended session_id=%s: %s", session_id, error)
 
     def _end_suspended(
         self, run: Run, result: TurnResult, events: Sequence[ChatEvent] = ()
