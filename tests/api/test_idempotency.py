@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mochi_stub import Cut, Reply, StubServer, Text
+from mochi_stub import Cut, Reply, StubServer, Text, ToolCall, ToolCalls
 from tests.support.api import Api, Event, error_of, read_events, text_of, types_of
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
@@ -37,6 +37,19 @@ def one() -> str:
 __all__ = ["one"]
 """
 KEY = {"Idempotency-Key": "5f2c-1"}
+TOOL_SETTINGS = {"tool_settings": {"tools": ["one"], "execution_policy": "never_confirm"}}
+READ_AND_WRITE = """
+def look() -> str:
+    "Look."
+    return "seen"
+
+def note() -> str:
+    "Note."
+    return "noted"
+
+__all__ = ["look", "note"]
+__read_only__ = ["look"]
+"""
 
 
 def stream_with_key(
@@ -332,3 +345,85 @@ def test_failed_turn_is_tried_again_with_the_same_key(tmp_path: Path) -> None:
         assert [event.type for event in failed][-2:] == ["error", "done"]
         assert text_of(stream_with_key(api, session_id, "Hi")) == "Fine."
         assert contents(api, session_id) == ["Hi", "Fine."]
+
+
+@pytest.mark.parametrize("partial", ["", "Well, "])
+def test_continued_turn_begins_with_its_first_part(tmp_path: Path, partial: str) -> None:
+    write_tools(tmp_path, TOOL)
+    called = Reply([Text(["Let me see. "]), ToolCalls([ToolCall("one"), ToolCall("one")])])
+    replies = [called, Reply([Text(partial), Cut()]), Reply.of("Fine.")]
+    with (
+        StubServer(speed=0, resolve=lambda _: replies.pop(0)) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.client
+        session_id = api.create_session("mochi", **TOOL_SETTINGS)["session_id"]
+        failed = stream_with_key(api, session_id, "Hi")
+        assert [event.type for event in failed][-2:] == ["error", "done"]
+        interrupted = api.messages(session_id)
+        continued = stream_with_key(api, session_id, "Hi")
+        first_part = next(n for n, e in enumerate(failed) if e.type == "tool_continuation_start")
+        assert [(event.type, event.data) for event in continued[: first_part + 1]] == [
+            (event.type, event.data) for event in failed[: first_part + 1]
+        ]
+        assert text_of(continued) == "Let me see. Fine."
+        answer = api.ok(api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY))
+        assert [call["call_index"] for call in answer["tool_calls_executed"]] == [0, 1]
+        session = api.session(session_id)
+        assert session["messages"][:4] == interrupted[:4]
+        assert [message["content"] for message in session["messages"][4:]] == ["Fine."]
+        last_id = session["messages"][4]["message_id"]
+        assert list(session["versions"]) == ([last_id] if partial else [])
+
+
+def test_turn_that_is_interrupted_twice_continues_with_all_its_calls(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOL)
+    called = Reply([ToolCalls([ToolCall("one")])])
+    replies = [called, Reply([Cut()]), called, Reply([Cut()]), Reply.of("Fine.")]
+    with StubServer(speed=0, resolve=lambda _: replies.pop(0)) as stub:
+        with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
+            session_id = server.client.create_session("mochi", **TOOL_SETTINGS)["session_id"]
+            stream_with_key(server.client, session_id, "Hi")
+            second = stream_with_key(server.client, session_id, "Hi")
+            assert [event.type for event in second].count("tool_result") == 2
+            metrics = server.client.http.get("/metrics").text
+            assert 'mochi_tool_calls_total{outcome="succeeded",tool="one"} 2.0' in metrics
+        with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
+            api = server.client
+            path = f"/chat/{session_id}"
+            answer = api.ok(api.http.post(path, json={"message": "Hi"}, headers=KEY))
+            calls_executed = answer["tool_calls_executed"]
+            assert [call["call_index"] for call in calls_executed] == [0, 1]
+            assert contents(api, session_id) == ["Hi", "", "1", "", "1", "Fine."]
+
+
+def test_continued_turn_replaces_its_partial_answer_after_a_wait(tmp_path: Path) -> None:
+    write_tools(tmp_path, READ_AND_WRITE)
+    replies = [
+        Reply([ToolCalls([ToolCall("look")])]),
+        Reply([Text("Well, "), Cut()]),
+        Reply([Text("I note."), ToolCalls([ToolCall("note")])]),
+        Reply.of("Fine."),
+    ]
+    tools = {"tools": ["look", "note"], "execution_policy": "confirm_destructive"}
+    settings = {"summarization_enabled": False, "shutdown_grace_seconds": 0}
+    with StubServer(speed=0, resolve=lambda _: replies.pop(0)) as stub:
+        with RunningServer(tmp_path, stub.url, **settings) as server:
+            api = server.client
+            session_id = api.create_session("mochi", tool_settings=tools)["session_id"]
+            path = f"/chat/{session_id}"
+            stream_with_key(api, session_id, "Hi")
+            body = {"message": "Hi"}
+            with api.http.stream("POST", f"{path}/stream", json=body, headers=KEY) as response:
+                events = read_events(response)
+                assert any(event.type == "tool_call_confirmation_required" for event in events)
+        with RunningServer(tmp_path, stub.url, **settings) as server:
+            api = server.client
+            (waiting,) = api.ok(api.http.get(f"{path}/confirmations"))["confirmations"]
+            assert waiting["call_index"] == 1
+            decision = {"confirmation_id": waiting["confirmation_id"], "approved": True}
+            api.ok(api.http.post(f"{path}/confirm-tool", json=decision))
+            answer = api.ok(api.http.post(path, json={"message": "Hi"}, headers=KEY))
+            names = [call["tool_name"] for call in answer["tool_calls_executed"]]
+            assert names == ["look", "note"]
+            assert contents(api, session_id) == ["Hi", "", "seen", "I note.", "noted", "Fine."]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import Gate, Prompt, Reply, StubServer, Text, ToolCall, ToolCalls
+from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text, ToolCall, ToolCalls
 from tests.frontends.chats import (
     Frontend,
     of_type,
@@ -415,3 +415,25 @@ def test_stopped_agent_ends_with_its_stored_text(frontend: Frontend) -> None:
     assert ended["toolCallId"] == agent["toolCallId"]
     assert ended["errorText"] == frontend.stored()[-1][1]
     assert types(chunks)[-2:] == ["tool-output-error", "abort"]
+
+
+def test_repeated_message_of_an_interrupted_turn_gets_the_whole_answer(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    called = Reply([Text("I note. "), ToolCalls([ToolCall("note", {"text": "x"})])])
+    replies = [called, Reply([Cut()]), Reply.of("Fine.")]
+    settings = {"tools": ["note"], "execution_policy": "never_confirm"}
+    with (
+        StubServer(speed=0, resolve=lambda _: replies.pop(0)) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        session = server.client.create_session("mochi", tool_settings=settings)["session_id"]
+        frontend = Frontend(server.client, session)
+        sent = user("Note x.")
+        interrupted = frontend.ai_sdk(sent)
+        assert types(interrupted)[-1] == "error"
+        continued = frontend.ai_sdk(sent)
+    assert continued[0] == interrupted[0]
+    for name in ("tool-input-available", "tool-output-available"):
+        assert of_type(continued, name) == of_type(interrupted, name)
+    texts = [chunk["delta"] for chunk in continued if chunk["type"] == "text-delta"]
+    assert "".join(texts) == "I note. Fine."

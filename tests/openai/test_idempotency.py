@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -384,8 +385,75 @@ def test_failed_request_does_not_repeat_tool_calls(tmp_path: Path, has_key: bool
         assert requests.stored() == ["Hello!", "", "3.0", "It is "]
         model.fails = False
         response = requests.send("Hello!", tool_choice="required")
-        assert response.json()["mochi"]["tool_calls_executed"] == []
+        executed = response.json()["mochi"]["tool_calls_executed"]
+        assert [call["tool_name"] for call in executed] == (["add"] if has_key else [])
         assert requests.stored() == ["Hello!", "", "3.0", "It is 3."]
+
+
+@pytest.mark.parametrize("with_partial", [True, False])
+def test_repeated_request_of_the_responses_api_continues_the_response(
+    tmp_path: Path, with_partial: bool
+) -> None:
+    call = Reply([Text(["Let me see. "]), ToolCalls([ToolCall("add", {"a": 1, "b": 2})])])
+    cut = Reply([Failure("kaput")])
+    if with_partial:
+        cut = Reply([Text(["It ", "is "]), Failure("kaput")])
+    replies = [call, cut, Reply.of("It is 3.")]
+    write_tools(tmp_path, TOOLS)
+    with (
+        StubServer(speed=0, resolve=lambda _: replies.pop(0)) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        settings = {"tools": ["add"], "execution_policy": "never_confirm"}
+        session_id = server.client.create_session("mochi", tool_settings=settings)["session_id"]
+        headers = {"X-Mochi-Session": session_id, "Idempotency-Key": "key-1"}
+        url = f"{server.url}/v1/responses"
+
+        def respond(**fields: Any) -> Any:
+            body = {"model": "mochi", "input": "Hello!", **fields}
+            return server.client.http.post(url, json=body, headers=headers)
+
+        interrupted_id = re.findall(r"resp_\w+", respond(stream=True).text)[0]
+        response = respond().json()
+        texts = [part["text"] for item in response["output"] for part in item["content"]]
+        assert texts == ["Let me see. \n\nIt is 3."]
+        answers = [m for m in server.client.messages(session_id) if m["role"] == "assistant"]
+        assert response["usage"]["output_tokens"] == sum(m["eval_count"] for m in answers)
+        assert response["id"].split("_")[-1] == interrupted_id.split("_")[-1]
+        retrieved = server.client.http.get(f"{url}/{response['id']}").json()
+        assert [item["content"] for item in retrieved["output"]] == [
+            item["content"] for item in response["output"]
+        ]
+
+
+def test_repeated_request_continues_the_plan_of_an_agent(tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    replies = [
+        Reply.of("The plan."),
+        Reply([Text(["I look. "]), ToolCalls([ToolCall("look")])]),
+        Reply([Failure("kaput")]),
+        Reply.of("Nothing."),
+    ]
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        is_asked = any(message.content == "Work." for message in prompt.messages)
+        return replies.pop(0) if is_asked else None
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        chat = new_agent_chat(server.client)
+        headers = {"X-Mochi-Session": chat, "Idempotency-Key": "key-1"}
+        body = {"model": "agent:helper", "messages": [{"role": "user", "content": "Work."}]}
+        url = f"{server.url}/v1/chat/completions"
+        assert server.client.http.post(url, json=body, headers=headers).status_code == 502
+        continued = server.client.ok(server.client.http.post(url, json=body, headers=headers))
+        repeated = server.client.ok(server.client.http.post(url, json=body, headers=headers))
+    message = continued["choices"][0]["message"]
+    assert message["reasoning_content"] == "The plan."
+    assert message["content"] == "I look. \n\nNothing."
+    assert message == repeated["choices"][0]["message"]
 
 
 def test_repeated_results_do_not_require_another_tool_call() -> None:

@@ -86,7 +86,20 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
     if not has_begun or is_returned or not follows_result(session.history):
         return Repetition(again)
     tools = replace(turn_input.tools, must_call=False)
-    return Repetition(replace(again, change="continue", tools=tools))
+    continued = replace(again, change="continue", tools=tools, continued_length=len(answers))
+    return Repetition(continued)
+
+
+def run_ids(session: ChatSession, turn_input: TurnInput, run_id: str) -> list[str]:
+    """Return the IDs of the runs of a turn that starts: those of the interrupted turn that it
+    continues, if any, and ``run_id``.
+    """
+    turn = session.metadata.turn
+    if not turn_input.continued_length or turn is None:
+        return [run_id]
+    if turn.first != turn_input.answer_index(session.history):
+        return [run_id]
+    return [*turn.run_ids, run_id]
 
 
 def _find_repeated_regeneration(session: ChatSession, turn_input: TurnInput) -> Repetition | None:

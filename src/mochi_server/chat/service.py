@@ -25,7 +25,7 @@ from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.due_turns import DueTurns
 from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.execution import as_mochi_error, execute_run
-from mochi_server.chat.idempotency import Repetition, find_repetition, repeats_turn
+from mochi_server.chat.idempotency import Repetition, find_repetition, repeats_turn, run_ids
 from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits
 from mochi_server.chat.preparation import ModelTurns, TurnPreparation, is_answer_checked
 from mochi_server.chat.run import Run
@@ -48,7 +48,14 @@ from mochi_server.chat.writer import (
     turn_of_agent,
     unfinished_calls,
 )
-from mochi_server.events import ChatEvent, Done, Status, Stopped, TurnError
+from mochi_server.events import (
+    ChatEvent,
+    Done,
+    Status,
+    Stopped,
+    ToolContinuationStart,
+    TurnError,
+)
 from mochi_server.services.keys import KeyRing
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.usage import TurnLimiter
@@ -364,6 +371,9 @@ class TurnService:
                 turn = await turn.with_requested_model()
             self.refuse_at_shutdown()
             first_write = turn.writer.begin(new_input.new_blobs)
+            if turn.writer.added:  # the request continues an interrupted turn
+                events = answer_events(turn.writer.added, is_agent=turn_input.agent is not None)
+                run.log.add([*events, ToolContinuationStart()])
             count_start()
             return self._launch(run, execute_run(turn, run), locks.pop_all(), first_write)
 
@@ -441,7 +451,8 @@ class TurnService:
             position = len(session.history)
         else:
             position = new_input.answer_index(session.history)  # may replace the last answer
-        run = self._new_run(conversation, session, turn_input, [run_id], position)
+        ids = run_ids(session, new_input, run_id)
+        run = self._new_run(conversation, session, turn_input, ids, position)
         return run, new_input
 
     def _new_run(

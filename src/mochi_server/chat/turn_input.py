@@ -101,6 +101,8 @@ class TurnInput:
     result_images: tuple[Image, ...] = ()  # images to which the results refer
     change: HistoryChange = "none"
     edit_index: int | None = None  # index of the user message to edit, if `change` is `edit`
+    continued_length: int = 0
+    """Number of messages of the interrupted turn to continue, which are the last of the history."""
     generation: GenerationOptions = field(default_factory=GenerationOptions)
     """Overrides the session's defaults."""
     tools: ToolSelection = field(default_factory=ToolSelection)
@@ -127,7 +129,12 @@ class TurnInput:
         return self.text if self.change == "none" else None
 
     def answer_index(self, messages: Sequence[Message]) -> int:
-        """Return the index of the answer, which replaces all messages from this index on."""
+        """Return the index of the answer, which replaces all messages from this index on.
+
+        The answer of an interrupted turn that continues includes its complete messages.
+        """
+        if self.continued_length:
+            return len(messages) - self.continued_length
         if self.change == "continue":
             return complete_length(messages)
         return first_answer_index(messages)

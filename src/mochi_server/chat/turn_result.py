@@ -28,6 +28,13 @@ class TurnResult:
     failure: MochiError | None = None
     cancelled: bool = False
     turn: StoredTurn | None = None  # the turn as it is stored, or None if nothing was stored
+    earlier: int = 0
+    """Number of messages in ``stored`` that the turn had added before it was interrupted."""
+
+    @property
+    def new_messages(self) -> Sequence[Message]:
+        """Messages that the turn has added since it was interrupted."""
+        return self.stored[self.earlier :]
 
     @property
     def answer(self) -> AssistantMessage | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.idempotency import run_ids
 from mochi_server.chat.prompt import with_instructions
 from mochi_server.chat.turn_input import TurnInput, stored_input
 from mochi_server.chat.turn_result import TurnResult
@@ -19,7 +20,7 @@ from mochi_server.events import ChatEvent
 from mochi_server.inference.window_registry import WindowDecision
 from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.change import Change, VersionChange
-from mochi_server.sessions.history import History, last_user_index
+from mochi_server.sessions.history import History, complete_length, last_user_index
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
 from mochi_server.sessions.types import (
@@ -95,20 +96,26 @@ class TurnWriter:
         self.history = session.history.extended(self._new_messages)
         """Messages of the session, and the new messages."""
         self.added: list[Message] = []  # messages that the turn has added, oldest first
+        # Number of messages that the turn had added before it was interrupted.
+        self._earlier = 0
         if continued is None:
             first = turn_input.answer_index(self.history)
+            if turn_input.continued_length:
+                self.added += self.history[first : complete_length(self.history)]
+            self._earlier = len(self.added)
             # A regeneration replaces stored messages.
-            self.is_regeneration = first < len(self.history)
+            self.is_regeneration = first + self._earlier < len(self.history)
             self.turn = StoredTurn(
-                [run_id],
+                run_ids(session, turn_input, run_id),
                 first=first,
                 parent=parent,
                 sender=CALLER.get().key,
                 key_digest=_key_digest(turn_input, session),
             )
             if survives:
-                replacement: list[dict[str, Any]] | None = [] if self.is_regeneration else None
-                self.turn = replace(self.turn, input=self._stored_input(), replacement=replacement)
+                self.turn = replace(self.turn, input=self._stored_input())
+            if survives and self.is_regeneration:
+                self.turn = _with_replacement(self.turn, self.added, ())
         else:
             self.is_regeneration = turn_input.change == "regenerate"
             self.turn = continued
@@ -117,6 +124,8 @@ class TurnWriter:
                 {image.sha256: image for image in _replacement_images(continued)}
             )
         self._revision = session.revision if self.is_regeneration else None
+        # Number of messages in ``added`` that a regeneration does not replace.
+        self._kept = _kept_length(session, self.turn, self.added)
         user_index = last_user_index(self.history)
         if user_index is None:
             user_index = len(self.history)
@@ -251,6 +260,7 @@ class TurnWriter:
             outcomes=self.outcomes,
             window=self.window,
             turn=self.turn,
+            earlier=self._earlier,
             **ending,
         )
 
@@ -294,7 +304,8 @@ class TurnWriter:
         self.added.extend(messages)
         reason = None if error is None else {"code": error.code, "message": error.message}
         turn = self.turn.ended(state, self.result().answer_id, reason)
-        if self.is_regeneration and not old_answer_stays and self.added:
+        has_new_messages = len(self.added) > self._kept
+        if self.is_regeneration and not old_answer_stays and has_new_messages:
             await self._replace(self.added, turn)
         else:
             await self._write(Change(messages, images=self._images(), turn=turn))
@@ -337,8 +348,8 @@ class TurnWriter:
 
     async def _replace(self, messages: Sequence[Message], turn: StoredTurn | None) -> None:
         change = Change(
-            messages,
-            start=self.turn.first,
+            messages[self._kept :],
+            start=self.turn.first + self._kept,
             images=self._images(),
             turn=turn,
             versions=VersionChange(),
@@ -438,6 +449,19 @@ def turn_of_agent(
     return replace(turn, approval=replace(approval, agent=None))
 
 
+def _kept_length(session: ChatSession, turn: StoredTurn, messages: Sequence[Message]) -> int:
+    """Return how many of the first messages of a turn the history contains.
+
+    A regeneration has such messages if it continues an interrupted turn.
+    """
+    kept = 0
+    for stored, message in zip(session.history[turn.first :], messages, strict=False):
+        if stored != message:  # a partial answer and its replacement have the same ID
+            break
+        kept += 1
+    return kept
+
+
 def stopped_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
     """Return the messages of a stored turn that ends: the call that waits is denied, and the other
     open calls are interrupted.
@@ -462,12 +486,15 @@ def stopped_change(session: ChatSession, turn: StoredTurn, messages: Sequence[Me
     What a regeneration has produced replaces the old answer.
     """
     ended = turn.ended("stopped", TurnResult(messages).answer_id)
-    if not turn.replacement:
+    if turn.replacement is None:
         stored = turn_messages(session, turn)
         return Change(messages[len(stored) :], turn=ended)
+    kept = _kept_length(session, turn, messages)
+    if kept == len(messages):
+        return Change(turn=ended)
     return Change(
-        messages,
-        start=turn.first,
+        messages[kept:],
+        start=turn.first + kept,
         images=_replacement_images(turn),
         turn=ended,
         versions=VersionChange(),

@@ -324,7 +324,7 @@ def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> N
     """
     error = run.failure.code if run.failure else None
     seconds = time.monotonic() - run.began
-    metrics.turn_ended(run.state, seconds, run.result.stored, error)
+    metrics.turn_ended(run.state, seconds, run.result.new_messages, error)
     if run.caller.key:
         metrics.key_turns.labels(run.caller.key, run.state).inc()
     if _SDK in sys.modules:
@@ -338,7 +338,7 @@ def _log_turn(run: Run, seconds: float) -> None:
     failure = run.failure
     answer = run.result.answer
     answered_by = None if answer is None else answer.get("model")
-    messages = [*run.result.stored, *run.result.replaced]
+    messages = [*run.result.new_messages, *run.result.replaced]
     first_chunks = run.result.first_chunks
     first_chunk = first_chunks[0][1] if first_chunks else None
     log_event(
@@ -409,7 +409,7 @@ class _SpanRecorder:
         """
         previous = began
         calls = {outcome.call.id: outcome.call for outcome in result.outcomes}
-        messages: list[Message] = [*result.replaced, *result.stored]
+        messages: list[Message] = [*result.replaced, *result.new_messages]
         messages.sort(key=lambda message: timestamp(message["timestamp"]))
         for message in messages:
             at = int(timestamp(message["timestamp"]) * 1e9)
