@@ -122,8 +122,8 @@ class SessionBusy(MochiError):
         error.details["confirmations"] = list(confirmations)
         error.message = (
             f"Session {session_id!r} is busy: its turn waits for the approval of a tool call. "
-            f"Decide with POST /api/v1/chat/{session_id}/confirm-tool, or send "
-            '"if_waiting": "deny" with the message.'
+            f"Decide with POST /api/v1/chat/{session_id}/confirm-tool, or stop the turn with POST "
+            f"/api/v1/chat/{session_id}/stop."
         )
         return error
 

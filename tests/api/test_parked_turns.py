@@ -1052,7 +1052,10 @@ def assert_unchangeable(api: Api, session_id: str, asked: dict[str, Any]) -> Non
         body = {"content": "Other"} if method == "PUT" else None
         refused = api.http.request(method, f"/sessions/{session_id}/{path}", json=body)
         assert error_of(refused) == (409, "SESSION_BUSY"), (method, path)
-        assert refused.json()["error"]["details"].get("confirmations") == [asked], (method, path)
+        error = refused.json()["error"]
+        assert error["details"].get("confirmations") == [asked], (method, path)
+        assert f"POST /api/v1/chat/{session_id}/stop" in error["message"], (method, path)
+        assert "if_waiting" not in error["message"], (method, path)
 
 
 def test_history_of_a_session_whose_live_turn_waits_cannot_be_changed(restarted: Restarted) -> None:
