@@ -109,6 +109,11 @@ def test_slots_report_the_number_of_cached_tokens(stub: StubServer) -> None:
     assert names.index("prompt_eval_cached_count") == names.index("prompt_eval_count") + 1
 
 
+def test_empty_prompt_has_no_cached_tokens(stub: StubServer) -> None:
+    answers = [chat(stub, user("")) for _ in range(2)]
+    assert [answer["prompt_eval_cached_count"] for answer in answers] == [0, 0]
+
+
 def test_without_slots_only_replies_set_the_number_of_cached_tokens() -> None:
     with StubServer(speed=0) as stub:
         assert "prompt_eval_cached_count" not in chat(stub, user(LONG))

@@ -45,7 +45,7 @@ class PromptSlots:
     def evaluate(self, prompt: str, reply: str, tokens: int) -> int:
         """Put a prompt and its reply into a slot.
 
-        Return the number of uncached prompt tokens, at least 1.
+        Return the number of uncached prompt tokens, at least 1 unless the prompt is empty.
         """
         best = max(self._texts, key=lambda text: _common_prefix(text, prompt), default="")
         prefix = _common_prefix(best, prompt)
@@ -56,7 +56,7 @@ class PromptSlots:
         texts = [*self._texts, prompt + reply]
         self._texts = texts[-self.count :]
         cached_tokens = tokens * prefix // max(len(prompt), 1)
-        return max(tokens - cached_tokens, 1)
+        return max(tokens - cached_tokens, min(tokens, 1))
 
 
 def _common_prefix(first: str, second: str) -> int:
