@@ -31,7 +31,9 @@ in `retry_after`. The routes under `/v1` return [errors in OpenAI's format](../h
 
 No route returns [`TOOL_EXECUTION_FAILED`](#tool_execution_failed) and
 [`TOOL_EXECUTION_DENIED`](#tool_execution_denied). They describe a failed [tool call](../glossary.md#tool-call), in the
-`error_code` of a [`tool_result`](events.md#tool_result) event.
+`error_code` of a [`tool_result`](events.md#tool_result) event. There, [`TOOL_NOT_FOUND`](#tool_not_found) means that
+the model called a tool that does not exist or is not enabled, and
+[`TOOL_CONFIRMATION_TIMEOUT`](#tool_confirmation_timeout) that the approval timed out.
 
 Each section below has the HTTP status, the cause and the class in `mochi_server.errors`.
 """
