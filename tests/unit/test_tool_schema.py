@@ -104,8 +104,19 @@ async def test_strict_types_accept_their_values_in_json(
 async def test_missing_and_misspelled_arguments_of_strict_types_are_named() -> None:
     tool = make_schema(returns(StrictInt, 3), "tool")
     assert (await tool.bind({})).arguments == {"value": 3}
-    with pytest.raises(InvalidArguments, match="valeu: Unexpected keyword argument"):
+    with pytest.raises(InvalidArguments, match="valeu: Unexpected argument"):
         await tool.bind({"valeu": 1})
+
+
+@pytest.mark.parametrize("annotation", [int, StrictInt])
+async def test_problems_of_arguments_do_not_name_kinds_of_python(annotation: Any) -> None:
+    tool = make_schema(returns(annotation), "tool")
+    with pytest.raises(InvalidArguments) as raised:
+        await tool.bind({"valeu": 1})
+    assert sorted(str(raised.value).split("; ")) == [
+        "valeu: Unexpected argument",
+        "value: Missing required argument",
+    ]
 
 
 def fail(value: int) -> int:

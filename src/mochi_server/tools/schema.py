@@ -64,6 +64,11 @@ TOO_MANY = (
     f"The arguments have more than {MAX_ARGUMENT_VALUES:,} values. Call the tool with smaller "
     "arguments."
 )
+_ARGUMENT_PROBLEMS = {
+    "missing_keyword_only_argument": "Missing required argument",
+    "unexpected_keyword_argument": "Unexpected argument",
+}
+"""Texts for pydantic's errors that describe the function of ``_arguments_adapter``."""
 
 
 class InvalidTool(Exception):
@@ -520,5 +525,6 @@ def explain(error: ValidationError) -> str:
     problems = []
     for item in error.errors(include_url=False, include_input=False):
         place = ".".join(map(str, item["loc"]))
-        problems.append(f"{place}: {item['msg']}" if place else item["msg"])
+        problem = _ARGUMENT_PROBLEMS.get(item["type"], item["msg"])
+        problems.append(f"{place}: {problem}" if place else problem)
     return "; ".join(problems)
