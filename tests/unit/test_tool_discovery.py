@@ -103,6 +103,7 @@ def test_exports_groups_and_marks_are_read(tmp_path: Path) -> None:
         ("__all__ = ['f']\ndef f(a) -> str:\n    'Do.'", "f", "no type"),
         ("__all__ = ['f']\nf = 5", "f", "not a function"),
         ("__all__ = []\n__group__ = ['good']", "__group__", "not in __all__"),
+        ("__all__ = []\n__group__ = [print]", "__group__", "list of names in __init__.py, such"),
         ("__all__ = []\n__destructive__ = ['good']", "__destructive__", "not in __all__"),
     ],
 )

@@ -33,6 +33,7 @@ _DESTRUCTIVE = "__destructive__"
 _READ_ONLY = "__read_only__"
 _NOT_GROUPS = frozenset({"__all__", "__path__", _DESTRUCTIVE, _READ_ONLY})
 _INIT = "__init__.py"
+_NO_NAMES = 'it must be a list of names in __init__.py, such as ["add"]'
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 logger = logging.getLogger(__name__)
@@ -219,7 +220,7 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
     for variable, value in variables.items():
         may_be_group = re.fullmatch("__.+__", variable) and variable not in _NOT_GROUPS
         if may_be_group and isinstance(value, list | tuple):
-            groups[variable] = [str(name) for name in value]
+            groups[variable] = _names(value, variable, problems)
     for variable, names in (marks | groups).items():
         for name in sorted(set(names) - set(exported)):
             text = f"it names {name!r}, which is not in __all__; add it there"
@@ -245,7 +246,7 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
 def _names(value: object, variable: str, problems: list[Problem]) -> list[str]:
     """Return the distinct names in the value of a variable of ``__init__.py``."""
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        problems.append(Problem(variable, "it must be a list of names in __init__.py"))
+        problems.append(Problem(variable, _NO_NAMES))
         return []
     counts = Counter(value)
     for name in sorted(counts):
