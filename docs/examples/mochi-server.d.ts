@@ -1854,9 +1854,8 @@ export interface components {
              * On Disconnect
              * @description `cancel` ends the turn when its last client disconnects. `continue` does not.
              * @default cancel
-             * @enum {string}
              */
-            on_disconnect?: "cancel" | "continue";
+            on_disconnect?: ("cancel" | "continue") | null;
             /**
              * Messages
              * @description Messages of the chat, oldest first.
@@ -2367,35 +2366,32 @@ export interface components {
              * If Busy
              * @description While a turn runs: return 409, or wait.
              * @default reject
-             * @enum {string}
              */
-            if_busy?: "reject" | "wait";
+            if_busy?: ("reject" | "wait") | null;
             /**
              * If Waiting
              * @description While tool calls wait for approval: return 409, or deny them and send the message.
              * @default reject
-             * @enum {string}
              */
-            if_waiting?: "reject" | "deny";
+            if_waiting?: ("reject" | "deny") | null;
             /**
              * On Disconnect
              * @description `cancel` ends the turn when its last client disconnects. `continue` does not.
              * @default cancel
-             * @enum {string}
              */
-            on_disconnect?: "cancel" | "continue";
+            on_disconnect?: ("cancel" | "continue") | null;
             /**
              * Background
              * @description Without streaming: return 202 when the turn starts. The turn needs no client.
              * @default false
              */
-            background?: boolean;
+            background?: boolean | null;
             /**
              * Wait For Confirmation
              * @description Without streaming: wait for approval of tool calls.
              * @default false
              */
-            wait_for_confirmation?: boolean;
+            wait_for_confirmation?: boolean | null;
         };
         /**
          * ChatResponse
@@ -5766,7 +5762,10 @@ export interface components {
              * @description Enabled tools and tool group that do not exist.
              */
             missing_tools: string[];
-            /** Execution Policy */
+            /**
+             * Execution Policy
+             * @description Tool policy of the next turn: that of the session, or a stricter one of the API key.
+             */
             execution_policy: string;
             /** Agents Enabled */
             agents_enabled: boolean;
@@ -6687,9 +6686,8 @@ export interface components {
              * Remember
              * @description `session` also approves later calls.
              * @default once
-             * @enum {string}
              */
-            remember?: "once" | "session";
+            remember?: ("once" | "session") | null;
         };
         /**
          * ToolDetails
@@ -8519,7 +8517,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "OLLAMA_BUSY",
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds.",
                      *         "details": {
                      *           "upstream_status": 503,
                      *           "retry_after": 2
@@ -11168,7 +11166,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "OLLAMA_BUSY",
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds.",
                      *         "details": {
                      *           "upstream_status": 503,
                      *           "retry_after": 2
@@ -11247,7 +11245,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "OLLAMA_BUSY",
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds.",
                      *         "details": {
                      *           "upstream_status": 503,
                      *           "retry_after": 2
@@ -11349,7 +11347,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "OLLAMA_BUSY",
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds.",
                      *         "details": {
                      *           "upstream_status": 503,
                      *           "retry_after": 2
@@ -13381,7 +13379,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "error": {
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds.",
                      *         "type": "server_error",
                      *         "code": "ollama_busy"
                      *       }
@@ -13494,7 +13492,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "error": {
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds.",
                      *         "type": "server_error",
                      *         "code": "ollama_busy"
                      *       }
@@ -13673,7 +13671,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "error": {
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds.",
                      *         "type": "server_error",
                      *         "code": "ollama_busy"
                      *       }
@@ -13852,7 +13850,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "error": {
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds.",
                      *         "type": "server_error",
                      *         "code": "ollama_busy"
                      *       }
@@ -13985,7 +13983,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "error": {
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds.",
                      *         "type": "server_error",
                      *         "code": "ollama_busy"
                      *       }
@@ -14164,7 +14162,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "error": {
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds.",
                      *         "type": "server_error",
                      *         "code": "ollama_busy"
                      *       }
@@ -14288,7 +14286,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "error": {
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds.",
                      *         "type": "server_error",
                      *         "code": "ollama_busy"
                      *       }
@@ -15023,7 +15021,7 @@ export interface operations {
                      *       "type": "error",
                      *       "error": {
                      *         "type": "overloaded_error",
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds."
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds."
                      *       },
                      *       "request_id": ""
                      *     }
@@ -15168,7 +15166,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "OLLAMA_BUSY",
-                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "message": "Ollama is busy: <reason>. Try again in 2 seconds.",
                      *         "details": {
                      *           "upstream_status": 503,
                      *           "retry_after": 2
