@@ -11,7 +11,6 @@ import pytest
 from mochi_server.container import Components
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of, read_events
-from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
@@ -96,27 +95,6 @@ def test_decisions_and_changes_of_settings_are_in_the_log(
         f"Tool call decided key=ann {decided} approved=True remember=once",
         "System prompt file written key=root file=audit.md",
         "Tools reloaded key=root",
-    ]
-
-
-@cases("park_seconds", [30, 0])
-def test_stop_that_denies_a_call_is_in_the_log(
-    private_stub: StubServer, tmp_path: Path, audited: pytest.LogCaptureFixture, park_seconds: float
-) -> None:
-    data_dir = tmp_path / str(park_seconds)
-    data_dir.mkdir()
-    write_tools(data_dir, NOTE_TOOL)
-    with RunningServer(data_dir, private_stub.url, park_seconds=park_seconds) as server:
-        api = server.client
-        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
-        with api.open_stream(session_id, instruct(calls("note", text="x"))) as events:
-            asked = next(e for e in events if e.type == "tool_call_confirmation_required")
-            server.api().ok(server.api().http.post(f"/chat/{session_id}/stop"))
-            assert [*events][-1].type == "done"
-    confirmation_id = asked.data["confirmation_id"]
-    decided = f"session_id={session_id} confirmation_id={confirmation_id} tool=note"
-    assert [line for line in lines(audited) if session_id in line] == [
-        f"Tool call decided {decided} approved=False remember=once"
     ]
 
 

@@ -161,7 +161,7 @@ def test_stopped_turn_ends_its_open_call_and_aborts(frontend: Frontend) -> None:
         api.ok(api.http.post(f"{url}/stop"))
     request = {"messages": [user(NOTE), response_to(of_type(approval, "tool-approval-request"))]}
     stopped = read_chunks(api.http.post(f"{url}/ai-sdk", json=request).content)
-    assert types(stopped) == ["start", "tool-output-denied", "abort"]
+    assert types(stopped) == ["start", "tool-output-error", "abort"]
 
 
 def test_agent_is_a_call_with_its_text_as_reasoning(frontend: Frontend) -> None:

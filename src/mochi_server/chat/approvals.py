@@ -261,11 +261,6 @@ class SessionApprover(Approver):
             announce(approval.confirmation_id)
             decision = await self.approvals.wait_for_decision(session_id, self.control, request)
             await self._store(decision, request)
-        except asyncio.CancelledError:
-            if request.is_stored and self.control.is_stopped:
-                progress = bound.call.progress
-                progress.is_denied = progress.decided_by != "user"
-            raise
         finally:
             self.control.request = None
             request.decision_settled.set()

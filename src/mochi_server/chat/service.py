@@ -274,15 +274,7 @@ class TurnService:
         if run is None or run.has_ended:
             return run
         if run.task is not None:
-            request = run.control.request
             await run.stop()
-            if request is not None and request.bound.call.progress.is_denied:
-                _audit_decision(
-                    session_id,
-                    request.confirmation_id,
-                    request.approval.tool_name,
-                    Decision(approved=False),
-                )
             if run.state != "waiting_for_approval":  # else the turn was suspended at this moment
                 return run
         stopped_run = await self._stop_stored(session_id)

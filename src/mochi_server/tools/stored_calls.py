@@ -6,7 +6,7 @@ from typing import Any
 
 from mochi_server.sessions.history import INTERRUPTED
 from mochi_server.sessions.types import AssistantMessage, Message, ToolMessage, tool_calls_of
-from mochi_server.tools.toolbox import DecidedBy, ToolInvocation, ToolOutcome, denied, failed
+from mochi_server.tools.toolbox import DecidedBy, ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 
 _INTERRUPTED_RUNNING = (
@@ -96,10 +96,8 @@ def stored_outcomes(messages: Sequence[Message]) -> list[ToolOutcome]:
 
 
 def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
-    """Return the outcome of a tool call that the end of the turn has interrupted or denied."""
+    """Return the outcome of a tool call that the end of the turn has interrupted."""
     progress = call.progress
-    if progress.is_denied:
-        return denied(call)
     text = INTERRUPTED if progress.running is None else _INTERRUPTED_RUNNING
     if progress.partial_output:
         text = f"{progress.partial_output}\n\n{text}"

@@ -56,8 +56,6 @@ class CallProgress:
     is_announced: bool = False
     """Whether an event has announced the call, so that clients expect its result."""
     decided_by: DecidedBy = "policy"
-    is_denied: bool = False
-    """Whether a stop of the turn has denied the call, which waited for approval."""
     confirmation_id: str | None = None
     """ID of the latest request for the approval of the call, or None."""
     running: "ToolInvocation | None" = None
