@@ -209,6 +209,10 @@ def test_message_of_a_failed_turn_is_not_sent_twice(
     assert streamed == f"{regenerated.rstrip('.')}. {IS_STORED}"
     assert response.json()["error"]["message"] == streamed
 
+    key = {"Idempotency-Key": "k"}
+    keyed = api.http.post(f"/chat/{imported(api, 'raw')}", json={"message": "Hello!"}, headers=key)
+    assert "with its Idempotency-Key" in keyed.json()["error"]["message"]
+
     raw_ollama.chat = sends(stream_head(), line("Hi!"), line("", done=True))
     for stored in (session_id, collected):
         api.send_message(stored)

@@ -252,7 +252,8 @@ def test_status_shows_the_policy_and_tools_of_turns_of_the_caller(server: Runnin
         ("few", "confirm_destructive", ["hidden_tool"]),
     ):
         session_id = as_key(server, owner).create_session("mochi")["session_id"]
-        root.ok(root.http.patch(f"/sessions/{session_id}", json={"tool_settings": tools}))
+        patched = root.ok(root.http.patch(f"/sessions/{session_id}", json={"tool_settings": tools}))
+        assert len(patched["warnings"]) == len(missing)
         for api in (as_key(server, owner), root):
             status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
             assert (status["execution_policy"], status["missing_tools"]) == (policy, missing)

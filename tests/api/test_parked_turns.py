@@ -1135,7 +1135,7 @@ def test_end_of_a_parked_turn_ends_the_turn_of_its_agent(
             case "delete":
                 assert api.http.delete(f"/sessions/{session_id}").status_code == 204
             case _:
-                soon = datetime.now(timezone.utc) + timedelta(seconds=1)
+                soon = datetime.now(timezone.utc) + timedelta(seconds=3)
                 api.ok(api.http.patch(f"/sessions/{session_id}", json={"expires_at": str(soon)}))
                 until(lambda: turn_in(file)["state"] != "running")
         chat = api.ok(api.http.get(f"/agents/chats/{file.stem}"))["messages"]

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,6 +149,16 @@ def test_invalid_messages_are_not_appended(
     with pytest.raises(ValueError, match=re.escape(problem)):
         manager.append_messages(session.session_id, [message])
     assert manager.load_session(session.session_id) == session
+
+
+@cases(("content", "stored"), [(None, ""), ("a\ud83d", "a\ufffd")])
+def test_texts_that_cannot_be_stored_are_completed(
+    manager: SessionManager, session: ChatSession, content: Any, stored: str
+) -> None:
+    changed = manager.append_messages(session.session_id, [{"role": "user", "content": content}])
+    assert contents(changed)[-1] == stored
+    changed = manager.update_session(session.session_id, tags=["a\ud83d"])
+    assert changed.metadata.tags == ["a\ufffd"]
 
 
 def test_edit_keeps_message_id_and_removes_later_messages(

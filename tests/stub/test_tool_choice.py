@@ -314,6 +314,7 @@ def test_numbers_and_quotes_of_the_message_become_arguments() -> None:
         {"type": "integer", "default": 10},
         {"type": ["integer", "null"], "default": None},
         {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+        {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None, "examples": [5]},
     ],
 )
 def test_argument_with_a_default_is_assigned_but_not_guessed(limit: dict[str, Any]) -> None:

@@ -216,5 +216,7 @@ class _Server(uvicorn.Server):
     async def _drain_and_leave(self, leaving: asyncio.Event) -> None:
         """Let the running turns end first, as the command does."""
         services = self.config.app.state.services  # type: ignore[union-attr]  # our FastAPI
-        await services.drain()
-        leaving.set()
+        try:
+            await services.drain()
+        finally:
+            leaving.set()

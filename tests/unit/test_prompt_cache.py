@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from mochi_server.chat.compaction import RecentSummaries, recall_summary, remember_summary
 from mochi_server.chat.prompt import (
     HIDDEN_IMAGES,
     TRIMMED_CHARS,
@@ -138,6 +139,26 @@ def test_trimming_removes_images_of_old_results() -> None:
         "content": "A dot\n[The images of this old result are left out.]",
     }
     assert (whole.size_with([]).images, trimmed.size_with([]).images, trimmed.trimmed) == (1, 0, 1)
+
+
+def test_reused_summary_trims_no_result_of_the_current_turn() -> None:
+    """A user of a coding agent goes back and asks something else."""
+    result: ToolMessage = {
+        "role": "tool",
+        "content": "x" * 5000,
+        "message_id": new_id(),
+        "timestamp": now(),
+    }
+    begin = [user_message("One"), user_message("Two")]
+    end = [user_message("Three"), user_message("Four")]
+    covered = Checkpoint("Summary", begin[1]["message_id"], "mochi")
+    summaries: RecentSummaries = {}
+    longer = Prompt(History.of([*begin, *end]), 3, covered, trim_end=3)
+    remember_summary(summaries, longer, "mochi")
+    shorter = Prompt(History.of([*begin, user_message("Look"), result]), 2)
+    recalled = recall_summary(summaries, shorter, "mochi")
+    assert (recalled.covered, recalled.trimmed) == (2, 0)
+    assert recall_summary(summaries, shorter, "other") == shorter
 
 
 @cases("seed", range(3))

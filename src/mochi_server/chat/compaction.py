@@ -36,7 +36,7 @@ _NO_SUMMARY = (
 
 
 RecentSummaries = MutableMapping[bytes, tuple[str, int]]
-"""Texts of summaries with the number of messages whose results their prompt trimmed.
+"""Summaries, each with the number of first messages that its prompt trimmed.
 
 The key is a hash of the summarized messages. A client that sends its whole conversation with each
 request would otherwise wait for a new summary each time.
@@ -63,7 +63,12 @@ def recall_summary(summaries: RecentSummaries, prompt: Prompt, model: str) -> Pr
         if key in summaries:
             text, trim_end = summaries[key]
             last = prompt.history[covered - 1]["message_id"]
-            recalled = replace(prompt, checkpoint=Checkpoint(text, last, model), trim_end=trim_end)
+            recalled = replace(
+                prompt,
+                checkpoint=Checkpoint(text, last, model),
+                # A conversation that was shortened since then has read fewer results.
+                trim_end=min(trim_end, prompt.turn_start),
+            )
     return recalled
 
 

@@ -338,13 +338,18 @@ class TurnPrompt:
         prompt = self.prompt
         if not forced and not budget.is_exceeded_by(prompt):
             return prompt
-        if not prompt.covered:
+        if not prompt.covered and budget.is_exceeded_by(_trimmed(prompt)):
             prompt = recall_summary(self.call.gateway.recent_summaries, prompt, self.call.name)
             if not forced and not budget.is_exceeded_by(prompt):
                 return prompt
-        prompt = replace(prompt, trim_end=max(prompt.trim_end, prompt.turn_start))
+        prompt = _trimmed(prompt)
         is_too_long = forced or budget.is_exceeded_by(prompt)
         if is_too_long and budget.boundary(prompt) is not None:
             prompt = await self.call.compact(prompt, budget)
             forced = False
         return budget.fit(prompt, forced=forced)
+
+
+def _trimmed(prompt: Prompt) -> Prompt:
+    """Return the prompt with the long tool results of all earlier turns trimmed."""
+    return replace(prompt, trim_end=max(prompt.trim_end, prompt.turn_start))

@@ -63,6 +63,10 @@ LastEventIdHeader = Annotated[
 
 
 _RETRY_ADVICE = "The message is stored: send the request without `message` to get the answer."
+_RETRY_ADVICE_WITH_KEY = (
+    "The message is stored: send the same request again, with its Idempotency-Key, to get the "
+    "answer."
+)
 _SETTING = "It is a setting of the session: `PATCH /api/v1/sessions/{session_id}` with "
 _HINTS = dict.fromkeys(
     ("content", "input", "messages", "prompt", "query", "text"), "Did you mean `message`?"
@@ -164,6 +168,9 @@ class ChatRequest(
         for index, attachment in enumerate(self.attachments or ()):
             files["attachments", index] = attachment.file
         on_disconnect = self.on_disconnect or "cancel"
+        retry_advice = ""
+        if self.message is not None:
+            retry_advice = _RETRY_ADVICE if key is None else _RETRY_ADVICE_WITH_KEY
         return TurnInput(
             self.message,
             images=await read_images(images),
@@ -179,7 +186,7 @@ class ChatRequest(
             if_waiting=self.if_waiting or "reject",
             on_disconnect="continue" if self.background else on_disconnect,
             interactive=bool(streaming or self.wait_for_confirmation or self.background),
-            retry_advice="" if self.message is None else _RETRY_ADVICE,
+            retry_advice=retry_advice,
             key=key,
         )
 

@@ -180,22 +180,24 @@ def checked_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     unknown = values.keys() - SettableFields.__annotations__.keys()
     if unknown:
         raise ValueError(f"unknown or read-only metadata fields: {', '.join(sorted(unknown))}")
-    texts = {name: sanitize(value) for name, value in values.items() if isinstance(value, str)}
-    checked: dict[str, Any] = _checked(_FIELDS, {**values, **texts})
+    checked: dict[str, Any] = _checked(_FIELDS, sanitize(dict(values)))
     return checked
 
 
 class _MessageFields(TypedDict):
     role: Role
-    content: NotRequired[str]
+    content: NotRequired[str | None]
 
 
 _MESSAGES = TypeAdapter(list[_MessageFields])
 
 
 def check_messages(messages: Sequence[Message]) -> None:
-    """Raise ValueError if the role or the text of a message is invalid."""
-    _checked(_MESSAGES, list(messages))
+    """Raise ValueError if the role or the text of a message is invalid.
+
+    The store completes a missing text, and replaces lone surrogates.
+    """
+    _checked(_MESSAGES, sanitize(messages))
 
 
 def _checked(adapter: TypeAdapter[Any], value: Any) -> Any:

@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+# pydantic needs it before Python 3.12
+from typing_extensions import TypedDict
+
 from mochi_server.errors import ServerLost
-from mochi_server.sessions.types import AssistantMessage, ToolMessage
 
 TurnState = Literal[
     "running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"
@@ -24,7 +26,15 @@ TurnState = Literal[
 
 A turn that is stored as ``running`` without a server that runs it was interrupted by a crash.
 """
-_ReplacementMessage = Annotated[AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+
+class _ReplacementMessage(TypedDict):
+    """The fields that a turn reads of each message of its replacement."""
+
+    role: Literal["assistant", "tool"]
+    content: str
+    message_id: str
+    timestamp: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +329,7 @@ def answer_message_id(turn_id: str, index: int) -> str:
 
 
 def _check_replacement(messages: list[dict[str, Any]]) -> None:
-    """Raise ``ValueError`` unless each message is a valid answer or tool result."""
+    """Raise ``ValueError`` unless each message is an answer or a tool result."""
     try:  # the validated messages are not used, because they lack unknown keys
         _replacement_adapter().validate_python(messages)
     except ValidationError as error:

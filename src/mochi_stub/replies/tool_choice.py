@@ -302,17 +302,15 @@ def _contains(text: str, word: str) -> bool:
 
 
 def _alternative(schema: Any) -> Schema:
-    """Return the first alternative of a schema that is not null, with one type.
-
-    It includes the keywords beside `anyOf`, such as `default`.
+    """Return the first alternative of a schema that is not null, with one type and the `default`
+    of the schema.
     """
     if not isinstance(schema, Mapping):
         return {}
     found: Schema = schema
     for option in listed(schema, "anyOf"):
         if isinstance(option, Mapping) and option.get("type") != "null":
-            common = {key: value for key, value in schema.items() if key != "anyOf"}
-            found = {**common, **option}
+            found = {"default": schema["default"], **option} if "default" in schema else option
             break
     kind = found.get("type")
     if not kind:

@@ -24,7 +24,8 @@ Look up an error code that your client received. Every error response has the sa
 
 If Ollama is busy ([`OLLAMA_BUSY`](#ollama_busy)), the header `Retry-After` has the time in seconds after which your
 client can try again. If a chat request fails because of Ollama, its message is already stored: send the request without
-`message` to get the answer. Otherwise the session has the message twice.
+`message`, or send the same request with its idempotency key, to get the answer. Otherwise the session has the message
+twice.
 
 In a stream, the payload of an [`error`](events.md#error) event has the same three fields, and the time of `Retry-After`
 in `retry_after`. The routes under `/v1` return [errors in OpenAI's format](../how-to/openai-clients.md) instead.
