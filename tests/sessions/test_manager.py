@@ -155,7 +155,8 @@ def test_invalid_messages_are_not_appended(
 def test_texts_that_cannot_be_stored_are_completed(
     manager: SessionManager, session: ChatSession, content: Any, stored: str
 ) -> None:
-    changed = manager.append_messages(session.session_id, [{"role": "user", "content": content}])
+    message: Any = {"role": "user", "content": content}
+    changed = manager.append_messages(session.session_id, [message])
     assert contents(changed)[-1] == stored
     changed = manager.update_session(session.session_id, tags=["a\ud83d"])
     assert changed.metadata.tags == ["a\ufffd"]
