@@ -118,7 +118,7 @@ def test_only_the_server_of_the_latest_turn_shows_its_host(start: Start) -> None
 
 def test_only_the_server_of_the_latest_turn_writes_a_summary(start: Start) -> None:
     with StubServer(speed=0) as stub:
-        settings = {"summarization_interval_seconds": 2}  # the turn at B begins earlier than that
+        settings = {"summarization_interval_seconds": 10}  # the turn at B begins earlier than that
         with Api(start(stub.url, **settings).url) as a, Api(start(stub.url, **settings).url) as b:
             session_id = a.create_session("mochi")["session_id"]
             for api in (a, b):

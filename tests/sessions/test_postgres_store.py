@@ -253,9 +253,10 @@ async def test_times_are_those_of_the_database(
 async def test_text_that_postgresql_cannot_store_is_kept(database: str) -> None:
     async with open_stores(database) as stores:
         session = await stored_session(stores.chats, user("a\0b"), assistant("\0"))
-        await stores.chats.patch(session.session_id, {"title": "\0t"})
+        await stores.chats.patch(session.session_id, {"options": {"stop": ["\0t"]}})
         loaded = await stores.chats.load(session.session_id)
-        assert (contents(loaded), loaded.metadata.title) == (["a\0b", "\0"], "\0t")
+        assert contents(loaded) == ["a\0b", "\0"]
+        assert loaded.metadata.options == {"stop": ["\0t"]}
         assert (await stores.chats.list(SessionQuery(text="b"))).total == 1
 
 
