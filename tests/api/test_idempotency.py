@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mochi_stub import Cut, Reply, StubServer, Text, ToolCall, ToolCalls
+from mochi_stub import Cut, Gate, Reply, StubServer, Text, ToolCall, ToolCalls
 from tests.support.api import Api, Event, error_of, read_events, text_of, types_of
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
@@ -376,10 +376,14 @@ def test_continued_turn_begins_with_its_first_part(tmp_path: Path, partial: str)
         assert list(session["versions"]) == ([last_id] if partial else [])
 
 
-def test_turn_that_is_interrupted_twice_continues_with_all_its_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("partial", ["", "Well, "])
+def test_turn_that_is_interrupted_twice_continues_with_all_its_calls(
+    tmp_path: Path, partial: str
+) -> None:
     write_tools(tmp_path, TOOL)
     called = Reply([ToolCalls([ToolCall("one")])])
-    replies = [called, Reply([Cut()]), called, Reply([Cut()]), Reply.of("Fine.")]
+    cut = Reply([Text(partial), Cut()])
+    replies = [called, cut, called, Reply([Cut()]), Reply.of("Fine.")]
     with StubServer(speed=0, resolve=lambda _: replies.pop(0)) as stub:
         with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
             session_id = server.client.create_session("mochi", **TOOL_SETTINGS)["session_id"]
@@ -395,6 +399,29 @@ def test_turn_that_is_interrupted_twice_continues_with_all_its_calls(tmp_path: P
             calls_executed = answer["tool_calls_executed"]
             assert [call["call_index"] for call in calls_executed] == [0, 1]
             assert contents(api, session_id) == ["Hi", "", "1", "", "1", "Fine."]
+
+
+def test_continued_background_turn_replaces_its_partial_answer_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    write_tools(tmp_path, TOOL)
+    called = Reply([ToolCalls([ToolCall("one")])])
+    replies = [called, Reply([Text("Well, "), Cut()]), Reply([Gate()]), Reply.of("Fine.")]
+    settings = {"summarization_enabled": False, "shutdown_grace_seconds": 0}
+    with StubServer(speed=0, resolve=lambda _: replies.pop(0)) as stub:
+        with RunningServer(tmp_path, stub.url, **settings) as server:
+            api = server.client
+            session_id = api.create_session("mochi", **TOOL_SETTINGS)["session_id"]
+            stream_with_key(api, session_id, "Hi")
+            body = {"message": "Hi", "background": True}
+            api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=KEY), 202)
+            until(lambda: len(replies) == 1)
+            assert contents(api, session_id) == ["Hi", "", "1", "Well, "]
+        with RunningServer(tmp_path, stub.url, **settings) as server:
+            api = server.client
+            until(lambda: contents(api, session_id) == ["Hi", "", "1", "Fine."])
+            session = api.session(session_id)
+            assert list(session["versions"]) == [session["messages"][-1]["message_id"]]
 
 
 def test_continued_turn_replaces_its_partial_answer_after_a_wait(tmp_path: Path) -> None:

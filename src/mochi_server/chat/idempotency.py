@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from mochi_server.chat.turn_input import HistoryChange, TurnInput
 from mochi_server.errors import IdempotencyKeyReused
 from mochi_server.ollama.payloads import qualified_name
-from mochi_server.sessions.history import follows_result, last_user_index
+from mochi_server.sessions.history import complete_length, follows_result, last_user_index
 from mochi_server.sessions.session import ChatSession, ends_turn, key_digest, last_answer
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message
@@ -86,7 +86,8 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
     if not has_begun or is_returned or not follows_result(session.history):
         return Repetition(again)
     tools = replace(turn_input.tools, must_call=False)
-    continued = replace(again, change="continue", tools=tools, continued_length=len(answers))
+    length = complete_length(answers)
+    continued = replace(again, change="continue", tools=tools, continued_length=length)
     return Repetition(continued)
 
 

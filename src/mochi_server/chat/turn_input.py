@@ -102,7 +102,7 @@ class TurnInput:
     change: HistoryChange = "none"
     edit_index: int | None = None  # index of the user message to edit, if `change` is `edit`
     continued_length: int = 0
-    """Number of messages of the interrupted turn to continue, which are the last of the history."""
+    """Number of complete messages of the interrupted turn to continue."""
     generation: GenerationOptions = field(default_factory=GenerationOptions)
     """Overrides the session's defaults."""
     tools: ToolSelection = field(default_factory=ToolSelection)
@@ -133,10 +133,8 @@ class TurnInput:
 
         The answer of an interrupted turn that continues includes its complete messages.
         """
-        if self.continued_length:
-            return len(messages) - self.continued_length
         if self.change == "continue":
-            return complete_length(messages)
+            return complete_length(messages) - self.continued_length
         return first_answer_index(messages)
 
     def is_same_request(self, other: "TurnInput") -> bool:

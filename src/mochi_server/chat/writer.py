@@ -53,7 +53,8 @@ logger = logging.getLogger(__name__)
 class TurnWriter:
     """Writer of one turn. ``turn`` is the turn as it is stored. Only the writer changes it.
 
-    A regenerated answer replaces the old answer when it is complete.
+    A regenerated answer replaces the old answer when it is complete. If the turn continues after a
+    partial answer, its first new message replaces that answer.
     """
 
     def __init__(
@@ -98,13 +99,14 @@ class TurnWriter:
         self.added: list[Message] = []  # messages that the turn has added, oldest first
         # Number of messages that the turn had added before it was interrupted.
         self._earlier = 0
+        is_continuation = turn_input.change == "continue"
         if continued is None:
             first = turn_input.answer_index(self.history)
-            if turn_input.continued_length:
+            # A regeneration replaces stored messages.
+            self.is_regeneration = not is_continuation and first < len(self.history)
+            if is_continuation:
                 self.added += self.history[first : complete_length(self.history)]
             self._earlier = len(self.added)
-            # A regeneration replaces stored messages.
-            self.is_regeneration = first + self._earlier < len(self.history)
             self.turn = StoredTurn(
                 run_ids(session, turn_input, run_id),
                 first=first,
@@ -115,7 +117,7 @@ class TurnWriter:
             if survives:
                 self.turn = replace(self.turn, input=self._stored_input())
             if survives and self.is_regeneration:
-                self.turn = _with_replacement(self.turn, self.added, ())
+                self.turn = replace(self.turn, replacement=[])
         else:
             self.is_regeneration = turn_input.change == "regenerate"
             self.turn = continued
@@ -123,9 +125,11 @@ class TurnWriter:
             self.unstored_images.update(
                 {image.sha256: image for image in _replacement_images(continued)}
             )
-        self._revision = session.revision if self.is_regeneration else None
-        # Number of messages in ``added`` that a regeneration does not replace.
-        self._kept = _kept_length(session, self.turn, self.added)
+        self._revision = session.revision
+        # Partial answer after which the turn continues, until a new message replaces it.
+        self._partial: Sequence[Message] = ()
+        if is_continuation:
+            self._partial = self.history[self.turn.first + len(self.added) :]
         user_index = last_user_index(self.history)
         if user_index is None:
             user_index = len(self.history)
@@ -170,7 +174,7 @@ class TurnWriter:
 
         A turn that continues after a crash generates the answer again.
         """
-        if self._flush_timer is None and not self.is_regeneration and not self.turn.survives:
+        if self._flush_timer is None and not self._replaces_answer and not self.turn.survives:
             self._flush_timer = asyncio.get_running_loop().call_later(
                 FLUSH_SECONDS, self._start_flush
             )
@@ -235,7 +239,7 @@ class TurnWriter:
         marked = [with_unreadable_images(message) for message in messages]
         if marked == messages:
             return False
-        change = Change(marked, start=start, images=self._images())
+        change = Change([*marked, *self._partial], start=start, images=self._images())
         if self.is_regeneration:
             earlier = marked[: self.turn.first - start]
             change = Change([*earlier, *self.history[self.turn.first :]], start=start)
@@ -268,8 +272,9 @@ class TurnWriter:
         """Store the end of an interrupted turn, with its partial answer and the results of its open
         calls.
 
-        If the turn has failed or was cancelled, the old answer of a regeneration stays. Reasoning
-        without text does not replace it either. Return the error of a failed write, or None.
+        If the turn has failed or was cancelled, the old answer of a regeneration stays, and so does
+        a partial answer that no message has replaced. Reasoning without text does not replace them
+        either. Return the error of a failed write, or None.
         """
         try:
             await run_shielded(self._end(state, error))
@@ -295,20 +300,19 @@ class TurnWriter:
         answer = self.answer
         self.answer = None
         messages = self._results_of_open_calls()
-        needs_content = self.is_regeneration or state == "failed"
+        needs_content = self._replaces_answer or state == "failed"
         if answer is not None and answer.has_text and (answer.content or not needs_content):
             messages.append(answer.message(interrupted=True))
-        old_answer_stays = self.is_regeneration and state in ("failed", "cancelled")
+        old_answer_stays = self._replaces_answer and state in ("failed", "cancelled")
         if old_answer_stays:
             messages = []
         self.added.extend(messages)
         reason = None if error is None else {"code": error.code, "message": error.message}
         turn = self.turn.ended(state, self.result().answer_id, reason)
-        has_new_messages = len(self.added) > self._kept
-        if self.is_regeneration and not old_answer_stays and has_new_messages:
+        if self.is_regeneration and not old_answer_stays and self.added:
             await self._replace(self.added, turn)
         else:
-            await self._write(Change(messages, images=self._images(), turn=turn))
+            await self._append(Change(messages, images=self._images(), turn=turn))
 
     def _results_of_open_calls(self) -> list[Message]:
         """Return result messages for the open tool calls.
@@ -335,7 +339,7 @@ class TurnWriter:
             change = Change(
                 [message], images=self._images(), partial=partial, ends_turn=is_last, turn=turn
             )
-            await self._write(change)
+            await self._append(change)
             self.unstored_images.clear()
         elif is_last:
             await self._replace([*self.added, message], turn)
@@ -346,18 +350,36 @@ class TurnWriter:
         self.messages = self.messages.extended([message])
         self.added.append(message)
 
+    @property
+    def _replaces_answer(self) -> bool:
+        """Whether the next message replaces an old answer or a partial one."""
+        return self.is_regeneration or bool(self._partial)
+
+    async def _append(self, change: Change) -> None:
+        """Store new messages, if any, after the complete ones."""
+        if not self._partial or not change.messages:
+            await self._write(change)
+            return
+        complete = len(self.history) - len(self._partial)
+        await self._write_at(complete, change)
+        self._partial = ()
+
     async def _replace(self, messages: Sequence[Message], turn: StoredTurn | None) -> None:
-        change = Change(
-            messages[self._kept :],
-            start=self.turn.first + self._kept,
-            images=self._images(),
-            turn=turn,
+        change = Change(messages, images=self._images(), turn=turn)
+        await self._write_at(self.turn.first, change)
+
+    async def _write_at(self, start: int, change: Change) -> None:
+        """Store messages, which replace those from the index ``start``.
+
+        The revision check protects messages that another process or a SessionManager has added.
+        """
+        replacing = replace(
+            change,
+            start=start,
             versions=VersionChange(),
-            # The revision check protects messages that another process or a SessionManager has
-            # added.
             revision=self._revision,
         )
-        await self._write(change)
+        await self._write(replacing)
 
     async def _write(self, change: Change) -> None:
         self._removed_versions += await self.conversation.write(change)
@@ -428,10 +450,16 @@ def _key_digest(turn_input: TurnInput, session: ChatSession) -> str | None:
 
 
 def turn_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
-    """Return the messages that a turn has added to its session, without the user message."""
+    """Return the messages that a turn has added to its session, without the user message.
+
+    The partial answer after which a turn continues is not one of them.
+    """
     if turn.replacement is not None:
         return list(turn.replacement)  # type: ignore[arg-type]  # messages are dictionaries
-    return list(session.history[turn.first :])
+    end = len(session.history)
+    if turn.survives:
+        end = complete_length(session.history)
+    return list(session.history[turn.first : end])
 
 
 def turn_of_agent(
@@ -447,19 +475,6 @@ def turn_of_agent(
     if turn.parent.session_id != session_id:
         return None
     return replace(turn, approval=replace(approval, agent=None))
-
-
-def _kept_length(session: ChatSession, turn: StoredTurn, messages: Sequence[Message]) -> int:
-    """Return how many of the first messages of a turn the history contains.
-
-    A regeneration has such messages if it continues an interrupted turn.
-    """
-    kept = 0
-    for stored, message in zip(session.history[turn.first :], messages, strict=False):
-        if stored != message:  # a partial answer and its replacement have the same ID
-            break
-        kept += 1
-    return kept
 
 
 def stopped_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
@@ -486,15 +501,12 @@ def stopped_change(session: ChatSession, turn: StoredTurn, messages: Sequence[Me
     What a regeneration has produced replaces the old answer.
     """
     ended = turn.ended("stopped", TurnResult(messages).answer_id)
-    if turn.replacement is None:
+    if not turn.replacement:
         stored = turn_messages(session, turn)
         return Change(messages[len(stored) :], turn=ended)
-    kept = _kept_length(session, turn, messages)
-    if kept == len(messages):
-        return Change(turn=ended)
     return Change(
-        messages[kept:],
-        start=turn.first + kept,
+        messages,
+        start=turn.first,
         images=_replacement_images(turn),
         turn=ended,
         versions=VersionChange(),
