@@ -59,7 +59,11 @@ class StoredRuns:
             return suspended
         last = _last_event_number(turn, calls)
         log = EventLog.restored(snapshot(turn_messages(session, turn)), last, calls)
-        run = self._stored_run(session, turn, log, input=_input_of(turn), state=turn.state)
+        turn_input = _input_of(turn)
+        result = TurnResult(earlier=turn_input.continued_length)
+        run = self._stored_run(
+            session, turn, log, input=turn_input, state=turn.state, result=result
+        )
         if turn.waiting is not None:  # else the turn is about to continue
             run.publish([announcement(turn.waiting)])
         self._table.suspend(run)

@@ -177,6 +177,7 @@ def stored_input(turn_input: TurnInput, *, replaces: bool) -> dict[str, Any]:
     """
     continued = TurnInput(
         change="regenerate" if replaces else "continue",
+        continued_length=turn_input.continued_length,
         generation=turn_input.generation,
         tools=turn_input.tools,
         policy=turn_input.policy,

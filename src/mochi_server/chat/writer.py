@@ -97,8 +97,6 @@ class TurnWriter:
         self.history = session.history.extended(self._new_messages)
         """Messages of the session, and the new messages."""
         self.added: list[Message] = []  # messages that the turn has added, oldest first
-        # Number of messages that the turn had added before it was interrupted.
-        self._earlier = 0
         is_continuation = turn_input.change == "continue"
         if continued is None:
             first = turn_input.answer_index(self.history)
@@ -106,7 +104,6 @@ class TurnWriter:
             self.is_regeneration = not is_continuation and first < len(self.history)
             if is_continuation:
                 self.added += self.history[first : complete_length(self.history)]
-            self._earlier = len(self.added)
             self.turn = StoredTurn(
                 run_ids(session, turn_input, run_id),
                 first=first,
@@ -264,7 +261,7 @@ class TurnWriter:
             outcomes=self.outcomes,
             window=self.window,
             turn=self.turn,
-            earlier=self._earlier,
+            earlier=self._input.continued_length,
             **ending,
         )
 
