@@ -996,6 +996,48 @@ def test_unknown_decision_is_not_found_while_a_call_waits(
     assert noted(tmp_path) == ["a", "b"]
 
 
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_unknown_decision_is_not_found_before_the_turn_continues(
+    private_stub: StubServer, tmp_path: Path, is_expired: bool
+) -> None:
+    """The turn continues later, because Ollama does not respond."""
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    private_stub.stop()
+    if is_expired:
+        with changed_record(tmp_path, session_id) as record:
+            record["approval"]["expires_at"] -= 300
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        if not is_expired:
+            assert decide(api, session_id, asked).status_code == 202
+        for confirmation_id in unknown_ids(asked):
+            unknown = decide(api, session_id, {"confirmation_id": confirmation_id})
+            assert error_of(unknown) == (404, "CONFIRMATION_NOT_FOUND")
+
+
+def test_unknown_decision_is_not_found_while_the_approved_tool_runs(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    waits = 'while Path(__file__).with_name("wait").exists(): time.sleep(0.01)'
+    tools = TOOLS.replace("return f", f"{waits}\n        return f")
+    write_tools(tmp_path, "    import time\n" + tools)
+    wait_file = tmp_path / "tools" / "wait"
+    wait_file.touch()
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        session_id, asked = start(api, PLAN, WITH_TOOLS)
+        api.ok(decide(api, session_id, asked))
+        until(lambda: noted(tmp_path) == ["x"])
+        for confirmation_id in unknown_ids(asked):
+            unknown = decide(api, session_id, {"confirmation_id": confirmation_id})
+            assert error_of(unknown) == (404, "CONFIRMATION_NOT_FOUND")
+        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
+        wait_file.unlink()
+        finish(api, session_id)
+
+
 def next_request(api: Api, session_id: str, earlier: dict[str, Any]) -> dict[str, Any]:
     """Wait for the request that follows ``earlier``, and return its call."""
 

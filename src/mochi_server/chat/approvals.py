@@ -59,8 +59,8 @@ def stored_error(
             return errors.ConfirmationTimeout if is_late else errors.ConfirmationResolved
     if turn is None or turn.was_lost or requesting_run(confirmation_id) not in turn.run_ids:
         return errors.ConfirmationNotFound
-    # Only a turn that waits still has the IDs of all its requests.
-    if turn.waiting is not None and confirmation_id not in turn.waiting.ids:
+    # A turn that has ended no longer has the IDs of its requests.
+    if approval is not None and confirmation_id not in approval.ids:
         return errors.ConfirmationNotFound
     return errors.ConfirmationResolved
 
