@@ -949,6 +949,26 @@ def test_repeated_decision_about_a_changed_tool_is_stale(
         assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
 
 
+@pytest.mark.parametrize("park_seconds", [0, 30])
+def test_turn_stores_the_earlier_requests_of_a_changed_tool_once(
+    private_stub: StubServer, tmp_path: Path, park_seconds: int
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url, park_seconds=park_seconds) as server:
+        api = server.client
+        session_id, asked = start(api, PLAN, WITH_TOOLS)
+        earlier_ids = []
+        for name in ("suffix", "end"):
+            write_tools(tmp_path, TOOLS.replace("text: str", f'text: str, {name}: str = "!"'))
+            api.ok(api.http.post("/tools/reload"))
+            assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
+            earlier_ids.append(asked["confirmation_id"])
+            asked = next_request(api, session_id, asked)
+    approval = turn_in(tmp_path / "chat_sessions" / f"{session_id}.json")["approval"]
+    assert approval["earlier_ids"] == earlier_ids
+    assert approval["stale_ids"] == earlier_ids
+
+
 @pytest.mark.parametrize("name", ["expired", "two calls", "agent"])
 def test_decision_after_the_timeout_is_late_also_after_a_restart(
     private_stub: StubServer, tmp_path: Path, name: str

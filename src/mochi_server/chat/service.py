@@ -748,6 +748,7 @@ class TurnService:
             source=tool.source,
             expires_at=self._approvals.expires_at(),
             stale_ids=(*approval.stale_ids, approval.confirmation_id),
+            earlier_ids=approval.ids,
         )
         # Clients receive the first announcement and the warning before this announcement.
         again_turn = replace(turn, approval=again, events=turn.events + 2)

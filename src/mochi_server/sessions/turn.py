@@ -92,7 +92,7 @@ class Approval:
     @property
     def ids(self) -> tuple[str, ...]:
         """Confirmation IDs of all requests of the turn until now."""
-        return (*self.earlier_ids, *self.stale_ids, self.confirmation_id)
+        return (*self.earlier_ids, self.confirmation_id)
 
     @property
     def is_waiting(self) -> bool:
