@@ -365,6 +365,27 @@ def test_decision_continues_a_live_turn_with_the_permissions_of_now(
         assert expected in json.dumps(ann.messages(session_id))
 
 
+def test_unknown_decision_does_not_suspend_a_live_turn_whose_permissions_changed(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, _TOOLS)
+    keys = write_keys(tmp_path / "keys.yaml", ann={})
+    with RunningServer(tmp_path, private_stub.url, api_keys_file=str(keys)) as server:
+        ann = as_key(server, "ann")
+        tools = {"tools": ["hidden_tool"], "execution_policy": "confirm_destructive"}
+        session_id = ann.create_session("mochi", tool_settings=tools)["session_id"]
+        plan = instruct(calls("hidden_tool", text="x"), words(3))
+        with ann.open_stream(session_id, plan) as events:
+            decision = _approval_of_next(events)
+            write_keys(keys, ann={"tools": "[note]"})
+            unknown = {**decision, "confirmation_id": decision["confirmation_id"][:-1]}
+            response = ann.http.post(f"/chat/{session_id}/confirm-tool", json=unknown)
+            assert error_of(response) == (404, "CONFIRMATION_NOT_FOUND")
+            assert len(server.app.state.services.turns.table.running()) == 1
+            ann.ok(ann.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
+            assert [*events][-1].type == "done"
+
+
 def test_decision_continues_a_live_turn_with_the_policy_of_now(
     private_stub: StubServer, tmp_path: Path
 ) -> None:

@@ -212,7 +212,9 @@ class TurnService:
         session = await self.conversations.stored(session_id).load()
         run = self.table.find(session_id)
         if run is not None:
-            if self._has_other_permissions(run, session):
+            request = run.control.request
+            is_waiting = request is not None and request.confirmation_id == confirmation_id
+            if is_waiting and self._has_other_permissions(run, session):
                 await _suspend_if_waiting(run)  # the turn continues with its new permissions
             with suppress(errors.ConfirmationNotFound):  # the turn may be suspended
                 call = await self._approvals.deliver_decision(
