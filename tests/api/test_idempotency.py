@@ -38,18 +38,6 @@ __all__ = ["one"]
 """
 KEY = {"Idempotency-Key": "5f2c-1"}
 TOOL_SETTINGS = {"tool_settings": {"tools": ["one"], "execution_policy": "never_confirm"}}
-READ_AND_WRITE = """
-def look() -> str:
-    "Look."
-    return "seen"
-
-def note() -> str:
-    "Note."
-    return "noted"
-
-__all__ = ["look", "note"]
-__read_only__ = ["look"]
-"""
 
 
 def stream_with_key(
@@ -140,6 +128,11 @@ def test_same_post_after_restart_gets_same_answer(holding: GatedStub, tmp_path: 
         assert contents(api, session_id) == ["Hi", "Fine."]
 
 
+def reported_runs(receiver: Receiver) -> list[str]:
+    """Return the IDs of the runs in the webhooks, each once."""
+    return list(dict.fromkeys(webhook["data"]["run_id"] for webhook in receiver.wait(1)))
+
+
 def test_repetition_after_restart_changes_nothing(stub: StubServer, tmp_path: Path) -> None:
     receiver = Receiver()
     settings = {**receiver.settings, "summarization_enabled": False}
@@ -166,9 +159,10 @@ def test_repetition_after_restart_changes_nothing(stub: StubServer, tmp_path: Pa
             resumed = list(read_events(response))
         assert types_of(resumed) == ["snapshot", "message_complete", "done"]
         next_run = stream_with_key(api, session_id, "Next", {})[0].id.partition(":")[0]
-        # The webhooks of a session are sent in order.
-        sent = receiver.wait(2)
-        assert [webhook["data"]["run_id"] for webhook in sent] == [run_id, next_run]
+        # The webhooks of a session are sent in order. The first one may have been sent again, if the
+        # first server stopped before it recorded the response.
+        until(lambda: next_run in reported_runs(receiver))
+        assert reported_runs(receiver) == [run_id, next_run]
     receiver.close()
 
 
@@ -422,63 +416,3 @@ def test_continued_background_turn_replaces_its_partial_answer_after_a_restart(
             until(lambda: contents(api, session_id) == ["Hi", "", "1", "Fine."])
             session = api.session(session_id)
             assert list(session["versions"]) == [session["messages"][-1]["message_id"]]
-
-
-def test_continued_turn_replaces_its_partial_answer_after_a_wait(tmp_path: Path) -> None:
-    write_tools(tmp_path, READ_AND_WRITE)
-    replies = [
-        Reply([ToolCalls([ToolCall("look")])]),
-        Reply([Text("Well, "), Cut()]),
-        Reply([Text("I note."), ToolCalls([ToolCall("note")])]),
-        Reply.of("Fine."),
-    ]
-    settings = {"summarization_enabled": False, "shutdown_grace_seconds": 0}
-    with StubServer(speed=0, resolve=lambda _: replies.pop(0)) as stub:
-        with RunningServer(tmp_path, stub.url, **settings) as server:
-            session_id = continue_until_asked(server.client)
-        with RunningServer(tmp_path, stub.url, **settings) as server:
-            api = server.client
-            path = f"/chat/{session_id}"
-            (waiting,) = api.ok(api.http.get(f"{path}/confirmations"))["confirmations"]
-            assert waiting["call_index"] == 1
-            decision = {"confirmation_id": waiting["confirmation_id"], "approved": True}
-            api.ok(api.http.post(f"{path}/confirm-tool", json=decision))
-            answer = api.ok(api.http.post(path, json={"message": "Hi"}, headers=KEY))
-            names = [call["tool_name"] for call in answer["tool_calls_executed"]]
-            assert names == ["look", "note"]
-            assert contents(api, session_id) == ["Hi", "", "seen", "I note.", "noted", "Fine."]
-            metrics = api.http.get("/metrics").text
-            assert 'mochi_tool_calls_total{outcome="succeeded",tool="note"} 1.0' in metrics
-            assert 'tool="look"' not in metrics  # counted before the restart
-
-
-def continue_until_asked(api: Api) -> str:
-    """Run a turn that is interrupted after a call, and continue it until a call waits.
-
-    Return the session ID.
-    """
-    tools = {"tools": ["look", "note"], "execution_policy": "confirm_destructive"}
-    session_id: str = api.create_session("mochi", tool_settings=tools)["session_id"]
-    stream_with_key(api, session_id, "Hi")
-    body = {"message": "Hi"}
-    url = f"/chat/{session_id}/stream"
-    with api.http.stream("POST", url, json=body, headers=KEY) as response:
-        events = read_events(response)
-        assert any(event.type == "tool_call_confirmation_required" for event in events)
-    return session_id
-
-
-def test_stop_of_a_continued_turn_counts_its_first_part_once(tmp_path: Path) -> None:
-    write_tools(tmp_path, READ_AND_WRITE)
-    look, note = Reply([ToolCalls([ToolCall("look")])]), Reply([ToolCalls([ToolCall("note")])])
-    replies = [look, Reply([Cut()]), note]
-    settings = {"summarization_enabled": False, "shutdown_grace_seconds": 0}
-    with StubServer(speed=0, resolve=lambda _: replies.pop(0)) as stub:
-        with RunningServer(tmp_path, stub.url, **settings) as server:
-            session_id = continue_until_asked(server.client)
-        with RunningServer(tmp_path, stub.url, **settings) as server:
-            api = server.client
-            api.ok(api.http.post(f"/chat/{session_id}/stop"))
-            metrics = api.http.get("/metrics").text
-            assert 'mochi_tool_calls_total{outcome="denied",tool="note"} 1.0' in metrics
-            assert 'tool="look"' not in metrics  # counted before the restart
