@@ -369,19 +369,23 @@ def test_unknown_decision_does_not_suspend_a_live_turn_whose_permissions_changed
     private_stub: StubServer, tmp_path: Path
 ) -> None:
     write_tools(tmp_path, _TOOLS)
-    keys = write_keys(tmp_path / "keys.yaml", ann={})
+    keys = write_keys(tmp_path / "keys.yaml", ann={"turns_at_a_time": 1})
     with RunningServer(tmp_path, private_stub.url, api_keys_file=str(keys)) as server:
         ann = as_key(server, "ann")
         tools = {"tools": ["hidden_tool"], "execution_policy": "confirm_destructive"}
-        session_id = ann.create_session("mochi", tool_settings=tools)["session_id"]
+        session_id, other = (
+            ann.create_session("mochi", tool_settings=tools)["session_id"] for _ in range(2)
+        )
         plan = instruct(calls("hidden_tool", text="x"), words(3))
         with ann.open_stream(session_id, plan) as events:
             decision = _approval_of_next(events)
-            write_keys(keys, ann={"tools": "[note]"})
+            write_keys(keys, ann={"tools": "[note]", "turns_at_a_time": 1})
             unknown = {**decision, "confirmation_id": decision["confirmation_id"][:-1]}
             response = ann.http.post(f"/chat/{session_id}/confirm-tool", json=unknown)
             assert error_of(response) == (404, "CONFIRMATION_NOT_FOUND")
-            assert len(server.app.state.services.turns.table.running()) == 1
+            # A suspended turn would not count.
+            refused = ann.http.post(f"/chat/{other}", json={"message": "Hi"})
+            assert error_of(refused) == (429, "RATE_LIMITED")
             ann.ok(ann.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
             assert [*events][-1].type == "done"
 
