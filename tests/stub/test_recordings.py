@@ -187,6 +187,23 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
             },
         ],
     ),
+    "responses refusal stream": (
+        "https://x/v1/responses",
+        [
+            {"type": "response.created", "response": {}},
+            {"type": "response.reasoning_summary_text.delta", "delta": "hm"},
+            {"type": "response.refusal.delta", "delta": "Hi"},
+            {
+                "type": "response.output_item.added",
+                "item": {"type": "function_call", "id": "i", "call_id": "c1", "name": "now"},
+            },
+            {"type": "response.function_call_arguments.delta", "item_id": "i", "delta": '{"a":1}'},
+            {
+                "type": "response.completed",
+                "response": {"usage": {"input_tokens": 7, "output_tokens": 9}},
+            },
+        ],
+    ),
     "responses whole": (
         "https://x/v1/responses",
         {

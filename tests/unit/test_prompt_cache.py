@@ -20,8 +20,11 @@ from mochi_server.sessions import AssistantMessage, Message, ToolMessage
 from mochi_server.sessions.checkpoint import Checkpoint
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import system_message, user_message
+from mochi_server.sessions.types import ImageReference, with_unreadable_images
 from mochi_server.util.clock import new_id, now
 from tests.support.cases import cases
+
+IMAGE: ImageReference = {"sha256": "0" * 64, "media_type": "image/png"}
 
 
 def conversation(seed: int, turns: int = 200) -> list[Message]:
@@ -108,6 +111,12 @@ def test_model_without_vision_gets_no_images(seed: int) -> None:
             message["content"] = f"{message['content']}\n{HIDDEN_IMAGES}".strip()
     assert sent(blind) == plain
     assert blind.size_with([]) == PromptSize.of(plain)
+
+
+def test_history_with_only_unreadable_images_shows_none() -> None:
+    messages: list[Message] = [{**user_message("Look"), "images": [IMAGE]}]
+    assert shows_images(History.of(messages))
+    assert not shows_images(History.of([with_unreadable_images(messages[0])]))
 
 
 def test_answer_with_only_an_image_is_part_of_the_prompt() -> None:

@@ -96,7 +96,8 @@ class TurnWriter:
         self._new_messages = [] if continued else _new_messages(turn_input, session)
         self.history = session.history.extended(self._new_messages)
         """Messages of the session, and the new messages."""
-        self.added: list[Message] = []  # messages that the turn has added, oldest first
+        self.added: list[Message] = []
+        """Messages of the answer, oldest first, with those of the turn that this one continues."""
         is_continuation = turn_input.change == "continue"
         if continued is None:
             first = turn_input.answer_index(self.history)

@@ -142,10 +142,10 @@ def _names_blobs(message: ChatMessage) -> bool:
 
 
 def shows_images(history: History) -> bool:
-    """Return whether a prompt of the history contains images."""
+    """Return whether a prompt of the history contains images that the model can read."""
     if any(block.cached(encode_messages).size.images for block in history.blocks):
         return True
-    return any(map(images_of, history.tail))
+    return any(map(readable_images_of, history.tail))
 
 
 async def with_images(

@@ -93,9 +93,9 @@ def _mean(values: Iterable[float | None], default: float) -> float:
 
 
 def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> tuple[Host, str]:
-    """Return the host with the least cost, and the reason.
+    """Choose the host with the least cost and reserve a slot there. Return the host and the reason.
 
-    A new session takes a free slot if any host has one.
+    A session whose prompt no host can reuse takes a free slot if any host has one.
 
     Ties are decided by rendezvous hashing, so that servers with the same database make the same
     choice.
@@ -103,7 +103,7 @@ def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> 
     for host in hosts:
         host.update_loaded()
     predictions = {host: predict(host, hosts, request) for host in hosts}
-    is_new = not any(prediction.held for prediction in predictions.values())
+    is_uncached = not any(prediction.held for prediction in predictions.values())
     is_installed = digest in {host.client.digest(request.model) for host in hosts}
 
     def rank(host: Host) -> tuple[bool, bool, bool, float]:
@@ -111,7 +111,7 @@ def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> 
         return (
             is_other,
             host.name in request.avoid,
-            is_new and predictions[host].evicts,
+            is_uncached and predictions[host].evicts,
             predictions[host].cost,
         )
 

@@ -228,7 +228,7 @@ class _CheckedEvents(_LimitedBody):
                 append(data, text[5:] + b"\n", self._max_body_bytes)
             elif text:
                 append(others, text + b"\n", self._max_body_bytes)
-            else:  # an empty line ends an event
+            else:  # an empty line, or the end of the body after a line end, ends an event
                 yield await _checked_event(bytes(others), data)
                 data.clear()
                 others.clear()

@@ -120,7 +120,7 @@ def encode_file(
 
 
 def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:
-    """Decode a session file of any version. Raises ValueError.
+    """Decode a session file. Raises ValueError, and ``SessionTooNew`` for a later version.
 
     ``session_id`` replaces the id in the file. ``modified``, in Unix seconds, is the time of a
     session without times.

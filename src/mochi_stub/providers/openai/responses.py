@@ -243,7 +243,7 @@ def read_recorded(body: Any, builder: ReplyBuilder) -> None:
             error = get(whole, "error") or body
             message = get(error, "message") or "the response failed"
             builder.add_failure(message, error)
-        case _ if str(kind).endswith("text.delta"):
+        case _ if str(kind).endswith(("text.delta", "refusal.delta")):
             part = Reasoning if "reasoning" in kind else Text
             builder.add(part, get(body, "delta"))
 
