@@ -1,5 +1,6 @@
 """Keys with names at two servers: a forwarded request carries the owner."""
 
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.servers.conftest import Start
 from tests.support.agents import new_agent_chat, work_until, write_agent
 from tests.support.api import Api, error_of
 from tests.support.keys import headers, write_keys
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +70,11 @@ def test_forwarded_requests_carry_the_owner(start: Start, tmp_path: Path) -> Non
         assert elsewhere.ok(elsewhere.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
 
 
+def wait_for_next_second() -> None:
+    now = time.time()
+    until(lambda: int(time.time()) > now)
+
+
 def test_repeated_request_to_an_agent_joins_the_turn_of_its_owner(
     start: Start, tmp_path: Path
 ) -> None:
@@ -90,6 +97,7 @@ def test_repeated_request_to_an_agent_joins_the_turn_of_its_owner(
             url = f"{server.url}/v1/chat/completions"
             stream = api.http.stream("POST", url, json=body, headers=sent)
             streams.append(stack.enter_context(stream))
+            wait_for_next_second()  # the streams have the time of their turn
         assert [stream.status_code for stream in streams] == [200, 200]
         gate.open()
         texts = [stream.read().decode() for stream in streams]

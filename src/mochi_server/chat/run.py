@@ -53,6 +53,7 @@ class Run:
     is_stored: bool = False  # whether the run has ended, and only its stored result is known
     continued_after: int = 0  # number of the last event that repeats events of the run before
     began: float = field(default_factory=time.monotonic)  # time of the monotonic clock
+    created: int = field(default_factory=lambda: int(time.time()))  # Unix time in seconds
     subscribers: int = 0
     """Number of clients that receive the events of the run or wait for its result."""
     awaited_decision: str | None = None

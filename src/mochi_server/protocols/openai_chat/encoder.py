@@ -1,6 +1,5 @@
 """Encoding of a run as a chat completion or a text completion of OpenAI's API."""
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,7 +99,7 @@ class ChunkEncoder(Encoder):
         return {
             "id": f"{self._prefix}-{self.run.run_id}",
             "object": name,
-            "created": int(time.time()),
+            "created": self.run.created,
             "model": self._model,
         }
 

@@ -2,7 +2,6 @@
 response.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -43,7 +42,7 @@ class ResponseEncoder(BlockEncoder):
         super().__init__(run)
         self.response: Json = {
             "object": "response",
-            "created_at": int(time.time()),
+            "created_at": run.created,
             "status": "in_progress",
             "error": None,
             "incomplete_details": None,

@@ -146,10 +146,11 @@ async def _from_session(
     if is_of_agent:
         agent = session.metadata.extra.get(AGENT_NAME, "")
         fields["model"] = f"{PREFIX}{agent}"
+    running = await _running_turn(services, response_id)
+    if running is not None:
+        return ResponseEncoder(running, fields).response
     run = Run(conversation, TurnInput(), [turn_id])
     encoder = ResponseEncoder(run, fields)
-    if await _running_turn(services, response_id) is not None:
-        return encoder.response
     response = encoder.complete(_answer_parts(answers, plans=is_of_agent))
     match _STATUS.get(state, state):
         case "completed":
