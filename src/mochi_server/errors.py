@@ -48,20 +48,18 @@ class MochiError(Exception):
         super().__init__(self.message)
 
     @classmethod
-    def restored(cls, message: str) -> "MochiError":
-        """Return an error of this class with a message that was stored, and without details."""
+    def restored(cls, message: str, details: dict[str, Any] | None = None) -> "MochiError":
+        """Return an error of this class with a message that was stored, and with ``details``."""
         error = cls.__new__(cls)
         error.message = message
-        error.details = {}
+        error.details = details or {}
         Exception.__init__(error, message)
         return error
 
     def with_advice(self, advice: str) -> "MochiError":
         """Return a copy of the error whose message ends with ``advice``."""
         sentence = self.message.rstrip(".")
-        error = self.restored(f"{sentence}. {advice}")
-        error.details = self.details
-        return error
+        return self.restored(f"{sentence}. {advice}", self.details)
 
     @property
     def retry_after(self) -> int | None:

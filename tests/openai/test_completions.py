@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -499,30 +500,9 @@ def test_unreachable_ollama_is_502(tmp_path: Path, stream: bool) -> None:
     )
 
 
-def test_long_conversation_is_compacted(tmp_path: Path) -> None:
-    """The ratio of characters to tokens is unknown before the first count."""
-    models = [Model("small", capabilities=("completion",), context_length=8192)]
-    long = (
-        {"role": "user", "content": "word " * 200},
-        {"role": "assistant", "content": "yes " * 200},
-    )
-    with (
-        StubServer(models=models, speed=0) as stub,
-        RunningServer(tmp_path, stub.url) as server,
-        client_of(server) as client,
-    ):
-        conversation = Conversation(client, stub, asks={"model": "small"}, messages=[*long] * 20)
-        answer: Any = conversation.send_message("Hi.")
-        (notice,) = answer.mochi["notices"]
-        assert (notice["type"], notice["summary_used"]) == ("context_compacted", True)
-        assert (
-            conversation.refused(messages=[{"role": "user", "content": "x" * 20_000}]).code
-            == "context_length_exceeded"
-        )
-
-
-def test_growing_conversation_is_summarized_once(tmp_path: Path) -> None:
-    """A coding agent sends its whole conversation again with each request."""
+@pytest.fixture
+def long_conversation(tmp_path: Path) -> Iterator[Conversation]:
+    """A conversation that is too long for the window of its model, and is sent as a whole."""
     models = [Model("small", capabilities=("completion",), context_length=8192)]
     turn = (
         {"role": "user", "content": "word " * 200},
@@ -533,21 +513,36 @@ def test_growing_conversation_is_summarized_once(tmp_path: Path) -> None:
         RunningServer(tmp_path, stub.url) as server,
         client_of(server) as client,
     ):
-        conversation = Conversation(client, stub, asks={"model": "small"}, messages=[*turn] * 20)
-        conversation.send_message("First.")
-        first_requests = len(conversation.sent)
-        assert first_requests > 1
-        answer: Any = conversation.send_message("Second.")
-        (request,) = conversation.sent[first_requests:]
-        summary, *_, question = request["messages"]
-        assert summary["content"].startswith(HEADING)
-        assert question["content"] == "Second."
-        (notice,) = answer.mochi["notices"]
-        assert (notice["type"], notice["summary_used"]) == ("context_compacted", True)
+        yield Conversation(client, stub, asks={"model": "small"}, messages=[*turn] * 20)
 
-        conversation.messages[2] = {"role": "user", "content": "Something else."}
-        conversation.send_message("Third.")
-        assert len(conversation.sent) > first_requests + 2  # the summary does not fit this history
+
+def test_long_conversation_is_compacted(long_conversation: Conversation) -> None:
+    """The ratio of characters to tokens is unknown before the first count."""
+    answer: Any = long_conversation.send_message("Hi.")
+    (notice,) = answer.mochi["notices"]
+    assert (notice["type"], notice["summary_used"]) == ("context_compacted", True)
+    assert (
+        long_conversation.refused(messages=[{"role": "user", "content": "x" * 20_000}]).code
+        == "context_length_exceeded"
+    )
+
+
+def test_growing_conversation_is_summarized_once(long_conversation: Conversation) -> None:
+    """A coding agent sends its whole conversation again with each request."""
+    long_conversation.send_message("First.")
+    first_requests = len(long_conversation.sent)
+    assert first_requests > 1
+    answer: Any = long_conversation.send_message("Second.")
+    (request,) = long_conversation.sent[first_requests:]
+    summary, *_, question = request["messages"]
+    assert summary["content"].startswith(HEADING)
+    assert question["content"] == "Second."
+    (notice,) = answer.mochi["notices"]
+    assert (notice["type"], notice["summary_used"]) == ("context_compacted", True)
+
+    long_conversation.messages[2] = {"role": "user", "content": "Something else."}
+    long_conversation.send_message("Third.")
+    assert len(long_conversation.sent) > first_requests + 2  # the summary does not fit this history
 
 
 def test_broken_answer_ends_stream_with_error(tmp_path: Path) -> None:

@@ -92,6 +92,26 @@ def test_example_is_translated_for_other_apis_and_modes() -> None:
 
 
 OLLAMA_CALL = {"id": "c1", "function": {"index": 0, "name": "now", "arguments": {"a": 1}}}
+
+
+def responses_stream(text_delta: str) -> list[dict[str, Any]]:
+    """Return the events of a response whose text has the event type `text_delta`."""
+    return [
+        {"type": "response.created", "response": {}},
+        {"type": "response.reasoning_summary_text.delta", "delta": "hm"},
+        {"type": text_delta, "delta": "Hi"},
+        {
+            "type": "response.output_item.added",
+            "item": {"type": "function_call", "id": "i", "call_id": "c1", "name": "now"},
+        },
+        {"type": "response.function_call_arguments.delta", "item_id": "i", "delta": '{"a":1}'},
+        {
+            "type": "response.completed",
+            "response": {"usage": {"input_tokens": 7, "output_tokens": 9}},
+        },
+    ]
+
+
 EXCHANGES: dict[str, tuple[str, Any]] = {
     "ollama stream": (
         "http://x/api/chat",
@@ -172,37 +192,11 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
     ),
     "responses stream": (
         "https://x/v1/responses",
-        [
-            {"type": "response.created", "response": {}},
-            {"type": "response.reasoning_summary_text.delta", "delta": "hm"},
-            {"type": "response.output_text.delta", "delta": "Hi"},
-            {
-                "type": "response.output_item.added",
-                "item": {"type": "function_call", "id": "i", "call_id": "c1", "name": "now"},
-            },
-            {"type": "response.function_call_arguments.delta", "item_id": "i", "delta": '{"a":1}'},
-            {
-                "type": "response.completed",
-                "response": {"usage": {"input_tokens": 7, "output_tokens": 9}},
-            },
-        ],
+        responses_stream("response.output_text.delta"),
     ),
     "responses refusal stream": (
         "https://x/v1/responses",
-        [
-            {"type": "response.created", "response": {}},
-            {"type": "response.reasoning_summary_text.delta", "delta": "hm"},
-            {"type": "response.refusal.delta", "delta": "Hi"},
-            {
-                "type": "response.output_item.added",
-                "item": {"type": "function_call", "id": "i", "call_id": "c1", "name": "now"},
-            },
-            {"type": "response.function_call_arguments.delta", "item_id": "i", "delta": '{"a":1}'},
-            {
-                "type": "response.completed",
-                "response": {"usage": {"input_tokens": 7, "output_tokens": 9}},
-            },
-        ],
+        responses_stream("response.refusal.delta"),
     ),
     "responses whole": (
         "https://x/v1/responses",

@@ -208,20 +208,14 @@ class SessionService:
         """Return warnings about changes that the session has applied: unknown tools and agents, and
         a manual window.
         """
-        selection = await self._selection_of_turns(
-            session, changes.get("tool_settings"), changes.get("agent_settings")
-        )
+        with acting_as(self.keys.caller_inside(session.metadata.owner)):
+            selection = await self.selection(
+                changes.get("tool_settings"), changes.get("agent_settings")
+            )
         warnings = list(selection.warnings)
         if not changes.keys().isdisjoint({"model", "context_window"}):
             warnings += await self._window_warnings(session)
         return warnings
-
-    async def _selection_of_turns(
-        self, session: ChatSession, tools: ToolSettings | None, agents: AgentSettings | None
-    ) -> Selection:
-        """Return which tools and agents in the settings the turns of a session can use."""
-        with acting_as(self.keys.caller_inside(session.metadata.owner)):
-            return await self.selection(tools, agents)
 
     async def selection(
         self, tools: ToolSettings | None, agents: AgentSettings | None
@@ -369,9 +363,8 @@ class SessionService:
         session = await self.store.load(session_id)
         tool_settings = session.metadata.tool_settings
         caller = self.keys.caller_inside(session.metadata.owner)
-        selection = await self._selection_of_turns(
-            session, tool_settings, session.metadata.agent_settings
-        )
+        with acting_as(caller):
+            selection = await self.selection(tool_settings, session.metadata.agent_settings)
         model = None
         config = session.metadata.context_window_config
         manual = config["current_window"] if config["manual_override"] else None
