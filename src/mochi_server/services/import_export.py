@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, Field, Strict, ValidationError
 
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.errors import (
@@ -44,8 +44,6 @@ from mochi_server.sessions.session import (
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import (
-    APPROVED,
-    AgentSettings,
     AttachmentReference,
     Blob,
     Format,
@@ -53,12 +51,13 @@ from mochi_server.sessions.types import (
     KeepAlive,
     Message,
     ModelName,
+    Names,
     Role,
     StoredOptions,
     Tags,
     Think,
     Title,
-    ToolSettings,
+    ToolExecutionPolicy,
     attachments_of,
     blobs_in,
     blobs_of_file,
@@ -112,21 +111,21 @@ class FileVersion(OpenModel):
     inside: StorableText | None = None
 
 
-def _set_values(settings: object) -> object:
-    """Return stored settings without nulls, which become defaults, and without approvals, which
-    reset the settings if they are invalid.
+class FileToolSettings(OpenModel):
+    """Tool settings of a file. Nulls become defaults. The approvals are not checked: invalid ones
+    reset the settings.
     """
-    if not isinstance(settings, dict):
-        return settings
-    return {k: v for k, v in settings.items() if v is not None and k != APPROVED}
+
+    tools: Names | None = None
+    tool_group: str | None = None
+    execution_policy: Annotated[ToolExecutionPolicy | None, Strict(False)] = None
 
 
-class FileToolSettings(ToolSettings):
-    """Tool settings of a file, of which each may be absent."""
+class FileAgentSettings(OpenModel):
+    """Agent settings of a file. Nulls become defaults."""
 
-
-class FileAgentSettings(AgentSettings):
-    """Agent settings of a file, of which each may be absent."""
+    enabled_agents: Names | None = None
+    selection_metadata: dict[str, Any] | None = None
 
 
 class FileMetadata(OpenModel):
@@ -140,8 +139,8 @@ class FileMetadata(OpenModel):
     tags: Tags | None = None
     pinned: bool | None = None
     archived: bool | None = None
-    tool_settings: Annotated[FileToolSettings | None, BeforeValidator(_set_values)] = None
-    agent_settings: Annotated[FileAgentSettings | None, BeforeValidator(_set_values)] = None
+    tool_settings: FileToolSettings | None = None
+    agent_settings: FileAgentSettings | None = None
 
     def texts(self) -> dict[str, Any]:
         """Return the texts that are set, without blanks at their ends."""
