@@ -27,7 +27,6 @@ from typing_extensions import NotRequired, Required, TypedDict, is_typeddict
 
 from mochi_server.constants import MAX_TAG_CHARS, MAX_TAGS, MAX_TITLE_CHARS
 from mochi_server.util.clock import as_utc, timestamp
-from mochi_server.util.validation import NOT_BLANK
 
 _NUMBERS = (
     "num_keep",
@@ -133,7 +132,8 @@ def _line(text: str) -> str:
 ModelName = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=500),
-    Field(json_schema_extra=NOT_BLANK),
+    # Unlike Python, pydantic does not strip the separators from U+001C to U+001F.
+    Field(json_schema_extra={"pattern": r"[^\s\x85]|[\x1c-\x1f]"}),
 ]
 Title = Annotated[
     str,
