@@ -62,13 +62,15 @@ class FakeOllama:
     The last reply is repeated.
     """
 
-    def __init__(self, build: str = "first") -> None:
-        """``build`` tells the digests of the models from those of other builds."""
+    def __init__(self, build: str = "first", memory: int = 1_000_000) -> None:
+        """``build`` tells the digests of the models from those of other builds.
+
+        ``memory`` is the largest context window that fits into memory, in tokens.
+        """
         self.build = build
         self.replies: list[Reply] = []
         self.requests: list[dict[str, Any]] = []
-        self.memory = 1_000_000
-        """Largest context window that fits into memory, in tokens."""
+        self.memory = memory
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 

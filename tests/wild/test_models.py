@@ -58,8 +58,7 @@ def server(ollama: FakeOllama, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def api(server: RunningServer, ollama: FakeOllama) -> Api:
-    ollama.memory = 1_000_000
+def api(server: RunningServer) -> Api:
     return server.client
 
 
@@ -600,10 +599,12 @@ def test_session_with_an_empty_format_answers_in_plain_text(api: Api, ollama: Fa
     assert api.send_message(session_id, "Hi!")["message"]["content"] == "Hello."
 
 
-def test_windows_without_memory_are_not_tried_again(ollama: FakeOllama, tmp_path: Path) -> None:
-    ollama.memory = 700
-    ollama.script(lines("Hello."))
-    with RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running:
+def test_windows_without_memory_are_not_tried_again(tmp_path: Path) -> None:
+    with (
+        FakeOllama(memory=700) as ollama,
+        RunningServer(tmp_path, ollama.url, summarization_enabled=False) as running,
+    ):
+        ollama.script(lines("Hello."))
         api = running.client
         session_id = api.create_session(MODEL)["session_id"]
         for _ in range(3):
