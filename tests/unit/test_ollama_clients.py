@@ -25,7 +25,7 @@ from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reply, Text
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
-from tests.support.raw_ollama import RawOllama
+from tests.support.raw_ollama import RawOllama, whole
 from tests.support.stub import chats
 
 T = TypeVar("T")
@@ -287,6 +287,34 @@ async def test_window_stays_known_while_an_answer_of_the_model_runs() -> None:
         requests = [exchange.path for exchange in stub.exchanges()]
     assert windows == [{"mochi:latest": 4096}] * 2
     assert requests.count("/api/ps") == 2
+
+
+async def test_late_list_of_loaded_models_does_not_replace_a_newer_window() -> None:
+    is_requested, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        body = b'{"models":[]}'
+        if head.startswith(b"get /api/ps"):
+            is_requested.set()
+            await may_answer.wait()
+        else:
+            _, _, length = head.partition(b"content-length: ")
+            await reader.readexactly(int(length.split()[0]))
+            body = b'{"message":{"role":"assistant","content":"Hi"},"done":true}\n'
+        writer.write(whole(body))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        async with AsyncOllamaClient(f"http://{host}:{port}") as client:
+            late = asyncio.create_task(client.loaded_windows())
+            await is_requested.wait()
+            await client.chat("mochi", HELLO, context_window=4096)
+            may_answer.set()
+            await late
+            assert client.last_windows == {"mochi:latest": 4096}
 
 
 async def test_loaded_models_are_requested_once_until_a_chat(private_stub: StubServer) -> None:

@@ -337,12 +337,15 @@ class AsyncOllamaClient:
         )
 
     async def _fetch_windows(self) -> dict[str, int] | None:
+        before = self.last_windows
         try:
             async with self._plain_client() as client:
-                self.last_windows = payloads.read_loaded(await client.ps())
+                windows = payloads.read_loaded(await client.ps())
         except MochiError:
-            self.last_windows = None
-        return self.last_windows
+            windows = None
+        if self.last_windows is before:  # otherwise, they are newer than this response
+            self.last_windows = windows
+        return windows
 
 
 class AsyncInstructorOllamaClient:
