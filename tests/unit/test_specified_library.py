@@ -20,6 +20,7 @@ from mochi_server.agents import AgentDiscoveryService
 from mochi_server.dependencies import get_ollama_client, get_session_manager, get_settings
 from mochi_server.errors import StorageFailed, ValidationFailed
 from mochi_server.ollama import ChatResponse, ModelInfo, OllamaClient, ReceivedMessage
+from mochi_server.ollama.injected_client import InjectedOllamaClient
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.session import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.sessions.types import SessionCreationOptions
@@ -321,6 +322,18 @@ def test_own_client_answers_in_place_of_ollama(tmp_path: Path, is_asynchronous: 
             ]
             assert (answer["content"], answer["prompt_eval_count"]) == ("Hello!", 20)
             assert http.post("/api/v1/sessions", json={"model": "other"}).status_code == 404
+
+
+async def test_error_of_the_server_is_not_an_error_of_the_own_client() -> None:
+    client = InjectedOllamaClient(OwnClient(is_asynchronous=True), "http://own")
+
+    def fail(_: object) -> None:
+        raise ValueError("the server has a fault")
+
+    messages = [{"role": "user", "content": "Hello!"}]
+    with pytest.raises(ValueError, match="the server has a fault"):
+        await client.post_chat({"model": "test-model", "messages": messages}, fail)
+    await client.aclose()
 
 
 def test_own_client_serves_own_routes(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -87,20 +87,23 @@ class InjectedOllamaClient(AsyncOllamaClient):
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         request = {name: payload.get(name) for name in ("model", "messages", "tools", "think")}
-        request["messages"] = orjson.loads(
-            orjson.dumps(request["messages"])
-        )  # parts of a long history are encoded
+        # Parts of a long history are encoded.
+        request["messages"] = orjson.loads(orjson.dumps(request["messages"]))
         request["context_window"] = (payload.get("options") or {}).get("num_ctx")
         line: Line = {}
+        async with aclosing(self._lines(request)) as lines:
+            async for line in lines:
+                on_lines([line])
+        if not line.get("done"):
+            raise OllamaError("The injected client's answer ended before it was done.")
+
+    async def _lines(self, request: Mapping[str, Any]) -> AsyncGenerator[Line, None]:
         with translating_errors():
             async for response in _iterate(self._injected.chat_stream(**request)):
                 fields = (
                     asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
                 )
-                line = {**fields, "message": _as_dict(response["message"])}
-                on_lines([line])
-        if not line.get("done"):
-            raise OllamaError("The injected client's answer ended before it was done.")
+                yield {**fields, "message": _as_dict(response["message"])}
 
     async def embed(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         raise OllamaError("The injected client cannot compute embeddings.")
