@@ -18,7 +18,8 @@ JsonObject: TypeAlias = dict[str, Any]
 def dumps(value: Any) -> str:
     """Return compact JSON.
 
-    Lone surrogates, huge numbers and deep nesting, which orjson rejects, are supported.
+    The standard library encodes what orjson rejects: lone surrogates, huge numbers, deep nesting,
+    and other mappings and iterables. It escapes all non-ASCII characters.
     """
     try:
         return orjson.dumps(value).decode()
@@ -34,17 +35,14 @@ def _as_dict_or_list(value: Any) -> dict[Any, Any] | list[Any]:
 
 def event(value: Any, name: str = "") -> str:
     """Return a server-sent event whose data is the value as JSON."""
-    data = compact_json(value)
+    data = dumps_line(value)
     if not name:
         return f"data: {data}\n\n"
     return f"event: {name}\ndata: {data}\n\n"
 
 
-def compact_json(value: Any) -> str:
-    """Return compact JSON on one line.
-
-    Unicode separators that some clients treat as line ends are escaped.
-    """
+def dumps_line(value: Any) -> str:
+    """Return compact JSON without the Unicode separators that some clients treat as line ends."""
     return dumps(value).translate(_SEPARATORS)
 
 
@@ -77,7 +75,7 @@ def go_dumps(value: Any) -> str:
 def go_text(value: str) -> str:
     """Encode a string as JSON. Non-ASCII characters are not escaped, except U+2028 and U+2029.
 
-    Lone surrogates become U+FFFD, like invalid UTF-8 in Go.
+    Lone surrogates become an escaped U+FFFD, like invalid UTF-8 in Go.
     """
     escaped = encode_basestring(value)
     escaped = escaped.replace("<", "\\u003c")
@@ -112,4 +110,4 @@ def _whole_seconds(seconds: int) -> str:
 
 
 quoted = encode_basestring
-"""Return a text in quotes, with escapes like those of Go's `%q`."""
+"""Return a text in quotes, with the escapes of Go's `%q`, except for control characters."""

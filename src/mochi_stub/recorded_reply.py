@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mochi_stub.json_encoding import compact_json, dumps, go_dumps
+from mochi_stub.json_encoding import dumps, dumps_line, go_dumps
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import (
     Content,
@@ -225,7 +225,7 @@ def event_frame(value: Any, *, named: bool = True, end: str = "\n\n", done: str 
 def _event_data(value: Any) -> str:
     if isinstance(value, str):
         return value.replace("\n", "\ndata: ")
-    return compact_json(value)
+    return dumps_line(value)
 
 
 def line_frame(value: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mochi_stub.handlers import ANY, Result, Routes, Stub
 from mochi_stub.http import HttpResponse, Request
-from mochi_stub.json_encoding import JsonObject, compact_json, dumps
+from mochi_stub.json_encoding import JsonObject, dumps, dumps_line
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -449,7 +449,7 @@ class Candidates(pipeline.EventEncoder):
 
     def _framed(self, response: JsonObject) -> str:
         if self.sends_events:
-            return f"data: {compact_json(response)}\r\n\r\n"
+            return f"data: {dumps_line(response)}\r\n\r\n"
         before = ",\r\n" if self.has_sent else "["
         self.has_sent = True
         return f"{before}{dumps(response)}"
