@@ -40,10 +40,8 @@ async def open_http(
     client = await http_client(server, session, provider_of(server, credentials, session))
     if server.type == "sse":
         # The SDK opens and closes the client.
-        async with sse_client(server.url, httpx_client_factory=lambda *_, **__: client) as (
-            read,
-            write,
-        ):
+        transport = sse_client(server.url, httpx_client_factory=lambda *_, **__: client)
+        async with transport as (read, write):
             yield _SseMessages(read, session), write
         return
     limit = session.limits.message_bytes
@@ -102,8 +100,9 @@ async def http_client(
 async def _prepare_request(
     server: RemoteServer, session: McpSession, request: httpx2.Request
 ) -> None:
-    if is_oauth(request):  # also a redirect, which can lead only to the same host
-        session.error_status = None  # of the MCP server, which required the authorization
+    if is_oauth(request):  # redirects are checked too
+        # The MCP server's response, which required the authorization, is no error.
+        session.error_status = None
         await check_named_url(server.url, str(request.url))
         request.extensions["timeout"] = dict.fromkeys(_TIMEOUTS, session.limits.connect_seconds)
     elif request.method == "DELETE":  # it ends the session
@@ -150,7 +149,7 @@ class _LimitedBody(httpx2.AsyncByteStream):
 
     max_bytes: int | None = None  # the default is the limit of a message
 
-    error_type: type[Exception] = httpx2.StreamError  # the SDK shows only this type
+    error_type: type[Exception] = httpx2.StreamError  # the SDK reports no other type
 
     def __init__(self, body: httpx2.AsyncByteStream, encoding: str, limits: McpLimits) -> None:
         self._body = body
@@ -228,7 +227,7 @@ class _CheckedEvents(_LimitedBody):
                 append(data, text[5:] + b"\n", self._max_body_bytes)
             elif text:
                 append(others, text + b"\n", self._max_body_bytes)
-            else:  # an empty line, or the end of the body after a line end, ends an event
+            else:  # the event ends; a body that ends with a line end has an empty last line
                 yield await _checked_event(bytes(others), data)
                 data.clear()
                 others.clear()
