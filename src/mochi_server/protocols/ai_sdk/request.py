@@ -80,8 +80,8 @@ def parse_decisions(request: AiSdkRequest) -> dict[str, Decision]:
 async def parse(request: AiSdkRequest) -> tuple[TurnInput, SentMessages]:
     """Return the options of a request whose last message is from the user, and its messages.
 
-    A request to edit or regenerate must also contain all earlier user messages of the session. Only
-    a request to answer the session's last user message again may omit the earlier messages.
+    Raises ``ValidationFailed`` for invalid texts and files. ``new_messages`` later compares the
+    messages with the session.
     """
     last = len(request.messages) - 1
     message = request.messages[last]
