@@ -28,7 +28,7 @@ _NO_RESULT = "The call was interrupted and has no result."
 
 
 def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[ChatMessage]:
-    """Convert messages to Ollama's format, without thinking before index ``turn_start``.
+    """Convert messages to Ollama's format, with thinking only after index ``turn_start``.
 
     Results that are missing are added, and results after other messages move to their calls.
     """
@@ -40,7 +40,7 @@ def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[Cha
             continue
         if message["role"] == "tool":
             missing.pop(message.get("tool_call_id", ""), None)
-        elif message["role"] != "system":  # results may follow instructions
+        elif message["role"] != "system":  # results may follow a system message
             for call_id, position in _late_results(messages, index, missing).items():
                 sent.append(_to_ollama(messages[position], with_thinking=False))
                 moved.add(position)
@@ -94,7 +94,8 @@ def _late_results(
     expected = set(missing)
     for index in range(start, len(messages)):
         message = messages[index]
-        expected.difference_update(call.get("id", "") for call in tool_calls_of(message))
+        for call in tool_calls_of(message):
+            expected.discard(call.get("id", ""))
         if message["role"] != "tool":
             continue
         call_id = message.get("tool_call_id", "")
@@ -142,7 +143,7 @@ def _names_blobs(message: ChatMessage) -> bool:
 
 
 def shows_images(history: History) -> bool:
-    """Return whether a prompt of the history contains images that the model can read."""
+    """Return whether a prompt with this history contains images that the model can read."""
     if any(block.cached(encode_messages).size.images for block in history.blocks):
         return True
     return any(map(readable_images_of, history.tail))
@@ -153,26 +154,27 @@ async def with_images(
 ) -> tuple[list[ChatMessage | Encoded], int]:
     """Replace image names in messages by base64 data.
 
-    Return the messages and the number of missing images.
+    Messages that are already encoded stay the same. Return the messages and the number of missing
+    images.
     """
     names: list[str] = []
     for message in messages:
         if isinstance(message, dict):
             names += message.get("images") or ()
-    encoded: dict[str, str] = {}
+    base64: dict[str, str] = {}
     for name in dict.fromkeys(names):
         with suppress(BlobNotFound):
             data = await load(name)
-            base64 = await anyio.to_thread.run_sync(b64encode, data)
-            encoded[name] = base64.decode()
+            encoded = await anyio.to_thread.run_sync(b64encode, data)
+            base64[name] = encoded.decode()
     sent: list[ChatMessage | Encoded] = []
     for message in messages:
         if isinstance(message, dict) and message.get("images"):
-            loaded = [encoded[name] for name in message["images"] if name in encoded]
+            loaded = [base64[name] for name in message["images"] if name in base64]
             sent.append({**message, "images": loaded})
         else:
             sent.append(message)
-    return sent, sum(name not in encoded for name in names)
+    return sent, sum(name not in base64 for name in names)
 
 
 async def with_attachments(
