@@ -225,9 +225,8 @@ def _message(item: JsonObject) -> Message | None:
 
 
 def read_recorded(body: Any, builder: ReplyBuilder) -> None:
-    kind = get(body, "type")
-    whole = get(body, "response")
-    match kind:
+    response = get(body, "response")
+    match get(body, "type"):
         case None:
             for item in listed(body, "output"):
                 _read_item(item, builder)
@@ -238,14 +237,15 @@ def read_recorded(body: Any, builder: ReplyBuilder) -> None:
         case "response.output_item.added":
             _read_call(get(body, "item"), builder)
         case "response.completed" | "response.incomplete":
-            _read_end(whole, builder)
+            _read_end(response, builder)
         case "error" | "response.failed":
-            error = get(whole, "error") or body
+            error = get(response, "error") or body
             message = get(error, "message") or "the response failed"
             builder.add_failure(message, error)
-        case _ if str(kind).endswith(("text.delta", "refusal.delta")):
-            part = Reasoning if "reasoning" in kind else Text
-            builder.add(part, get(body, "delta"))
+        case "response.output_text.delta" | "response.refusal.delta":
+            builder.add(Text, get(body, "delta"))
+        case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
+            builder.add(Reasoning, get(body, "delta"))
 
 
 def _read_end(response: Any, builder: ReplyBuilder) -> None:
@@ -285,7 +285,9 @@ part.
 
 
 def token_object(entry: Logprob, top: int | None) -> JsonObject:
-    """Return OpenAI's object for the log probability of a token, with `top` alternatives."""
+    """Return OpenAI's object for the log probability of a token, with at most `top`
+    alternatives, or all of them for None.
+    """
     fields = _token_fields(entry.token, entry.logprob)
     alternatives = []
     for token, logprob in entry.top[:top]:
@@ -334,7 +336,7 @@ class ResponseEvents(pipeline.EventEncoder):
         }
 
     def end(self) -> bytes:
-        last = self.start()  # not empty if the reply has no pieces
+        last = self.start()  # a reply without pieces begins here
         last += self._close(self.status)
         response = self._response(self.status)
         last += self._event(f"response.{self.status}", response=response)
@@ -420,7 +422,7 @@ class ResponseEvents(pipeline.EventEncoder):
         ending += self._item_event("done", item)
         self.items.append(item)
         self.open_kind = None
-        self.texts.clear()
+        self.texts = []
         self.logprobs = []
         return ending
 
