@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -70,7 +70,9 @@ class InjectedOllamaClient(AsyncOllamaClient):
     async def list_models(self) -> list[ModelInfo]:
         with translating_errors():
             models = self._injected.list_models()
-            return list(await models if inspect.isawaitable(models) else models)
+            if inspect.isawaitable(models):
+                models = await models
+            return list(models)
 
     async def find_model(self, name: str) -> ModelInfo:
         for model in await self.list_models():
@@ -80,30 +82,27 @@ class InjectedOllamaClient(AsyncOllamaClient):
 
     list_installed, find_installed = list_models, find_model
 
-    async def _fetch_windows(
-        self,
-    ) -> None:  # the injected client does not report which models are loaded
-        return None
+    async def _fetch_windows(self) -> None:
+        """Return None, because an injected client does not report which models are loaded."""
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         request = {name: payload.get(name) for name in ("model", "messages", "tools", "think")}
-        # Parts of a long history are encoded.
-        request["messages"] = orjson.loads(orjson.dumps(request["messages"]))
-        request["context_window"] = (payload.get("options") or {}).get("num_ctx")
+        encoded = orjson.dumps(request["messages"])  # parts of a long history are already encoded
+        request["messages"] = orjson.loads(encoded)
+        options = payload.get("options") or {}
+        request["context_window"] = options.get("num_ctx")
         line: Line = {}
-        async with aclosing(self._lines(request)) as lines:
-            async for line in lines:
-                on_lines([line])
+        async for line in self._lines(request):
+            on_lines([line])
         if not line.get("done"):
             raise OllamaError("The injected client's answer ended before it was done.")
 
     async def _lines(self, request: Mapping[str, Any]) -> AsyncGenerator[Line, None]:
         with translating_errors():
             async for response in _iterate(self._injected.chat_stream(**request)):
-                fields = (
-                    asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
-                )
-                yield {**fields, "message": _as_dict(response["message"])}
+                line = _as_dict(response)
+                line["message"] = _as_dict(response["message"])
+                yield line
 
     async def embed(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         raise OllamaError("The injected client cannot compute embeddings.")
@@ -123,7 +122,11 @@ def translating_errors(unchanged: type[Exception] = MochiError) -> Iterator[None
 
 
 def _as_dict(value: Any) -> dict[str, Any]:
-    return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else dict(value)
+    if isinstance(value, ChatResponse):
+        return asdict(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(exclude_none=True)
+    return dict(value)
 
 
 async def _iterate(responses: Any) -> AsyncIterable[Any]:
@@ -134,5 +137,8 @@ async def _iterate(responses: Any) -> AsyncIterable[Any]:
             yield response
         return
     iterator = iter(responses)
-    while (response := await asyncio.to_thread(next, iterator, None)) is not None:
+    while True:
+        response = await asyncio.to_thread(next, iterator, None)
+        if response is None:
+            return
         yield response
