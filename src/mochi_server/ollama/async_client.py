@@ -78,10 +78,12 @@ class AsyncOllamaClient:
         self._models: dict[ModelKey, ModelInfo] = {}
         self._models_fetched = 0.0
         self._refresh: asyncio.Task[dict[ModelKey, ModelInfo]] | None = None
-        self._windows: asyncio.Task[dict[str, int] | None] | None = None
-        self._windows_requested = 0.0
+        # None if the loaded models may have changed since the latest lookup.
+        self._windows_lookup: asyncio.Task[dict[str, int] | None] | None = None
+        self._windows_lookup_began = 0.0
         self._answers: Counter[str] = Counter()  # running answers by qualified name of the model
-        # Windows of the loaded models in the latest response.
+        # Windows of the loaded models at the latest lookup, updated by later answers, or None if
+        # unknown.
         self.last_windows: dict[str, int] | None = None
         self.version = ""  # of Ollama, as soon as it has responded to `is_reachable`
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -110,7 +112,7 @@ class AsyncOllamaClient:
     async def _plain_client(
         self, seconds: float = SHORT_CALL_SECONDS
     ) -> AsyncGenerator["AsyncPlainClient", None]:
-        """Yield the client of the plain routes for at most ``seconds``. Translate its errors."""
+        """Yield the client of routes without streams for ``seconds``. Translate its errors."""
         if self._plain is None:
             library = await import_in_thread("mochi_server.ollama.library")
             self._plain = library.AsyncPlainClient(self._transport)
@@ -197,7 +199,10 @@ class AsyncOllamaClient:
     async def not_found(
         self, name: str, kind: Literal["chat", "embedding"] = "chat", *, can_embed: bool = False
     ) -> ModelNotFound:
-        """Return the error for an unknown name of a model. It has the models of this ``kind``."""
+        """Return the error for an unknown name of a model.
+
+        Requests the installed models, because the error lists those of this ``kind``.
+        """
         capability = "completion" if kind == "chat" else kind
         models = [
             m.name.removesuffix(":latest")
@@ -218,19 +223,18 @@ class AsyncOllamaClient:
         request fails.
         """
         self.prefetch_loaded()
-        assert self._windows is not None  # noqa: S101 - set by prefetch_loaded
-        return (
-            self._windows.result() if self._windows.done() else await asyncio.shield(self._windows)
-        )
+        lookup = self._windows_lookup
+        assert lookup is not None  # noqa: S101 - set by prefetch_loaded
+        return lookup.result() if lookup.done() else await asyncio.shield(lookup)
 
     def prefetch_loaded(self) -> None:
         """Request the windows of loaded models in the background, unless a recent result is
         cached.
         """
-        is_stale = time.monotonic() - self._windows_requested > _WINDOWS_CACHE_SECONDS
-        if self._windows is None or (is_stale and self._windows.done()):
-            self._windows_requested = time.monotonic()
-            self._windows = start_in(self._tasks, self._fetch_windows())
+        is_stale = time.monotonic() - self._windows_lookup_began > _WINDOWS_CACHE_SECONDS
+        if self._windows_lookup is None or (is_stale and self._windows_lookup.done()):
+            self._windows_lookup_began = time.monotonic()
+            self._windows_lookup = start_in(self._tasks, self._fetch_windows())
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``.
@@ -242,7 +246,7 @@ class AsyncOllamaClient:
         name = qualified_name(payload["model"])
         is_cloud = self._is_cloud(payload["model"])
         if not is_cloud and not self._is_loaded_for(payload):
-            self._windows = None  # the request may load a model
+            self._windows_lookup = None  # the request may load a model
         self._answers[name] += 1
         try:
             await self._transport.post("/api/chat", payload, on_lines)
@@ -254,7 +258,7 @@ class AsyncOllamaClient:
         finally:
             self._answers[name] -= 1
             if not self._answers[name]:
-                self._windows = None  # from now on, another program may reload the model
+                self._windows_lookup = None  # from now on, another program may reload the model
         if is_cloud:
             return
         known = self.last_windows or {}
@@ -266,7 +270,7 @@ class AsyncOllamaClient:
 
         Raises the errors of ``post_chat``.
         """
-        self._windows = None  # the request may load a model
+        self._windows_lookup = None  # the request may load a model
         try:
             async with self._plain_client(self._stall_timeout) as client:
                 return dict(await client.embed(**payload))
@@ -328,13 +332,11 @@ class AsyncOllamaClient:
 
     def _is_loaded_for(self, payload: Mapping[str, Any]) -> bool:
         """Return whether a request needs no reload, so that the cached windows stay correct."""
-        if self._windows is None or not self._windows.done():
+        if self._windows_lookup is None or not self._windows_lookup.done():
             return False
-        loaded = (self._windows.result() or {}).get(qualified_name(payload["model"]))
-        return loaded is not None and (payload.get("options") or {}).get("num_ctx") in (
-            None,
-            loaded,
-        )
+        loaded = (self._windows_lookup.result() or {}).get(qualified_name(payload["model"]))
+        window = (payload.get("options") or {}).get("num_ctx")
+        return loaded is not None and window in (None, loaded)
 
     async def _fetch_windows(self) -> dict[str, int] | None:
         before = self.last_windows
@@ -351,7 +353,7 @@ class AsyncOllamaClient:
 class AsyncInstructorOllamaClient:
     """Client for structured answers: JSON that matches a Pydantic model. Close it."""
 
-    _instructor: Any = None  # created at the first request
+    _instructor: Any = None  # created at the first request of any client
 
     def __init__(
         self,
