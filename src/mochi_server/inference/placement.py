@@ -21,32 +21,31 @@ class Prediction(NamedTuple):
 
     cost: float  # seconds until the first token, and seconds to evaluate the evicted prompts again
     evicts: bool  # whether the prompt replaces one that another session may continue
-    held: int  # tokens of the prompt that a slot holds
+    held_tokens: int  # tokens of the prompt that a slot holds
     loads: bool  # whether Ollama must load or reload the model
 
 
 def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Prediction:
     """Predict the cost of a prompt on ``host``.
 
-    What the host has not shown is the mean of the other hosts.
+    A measurement that the host lacks is the mean of the other hosts.
     """
-
     is_cloud = request.allocation.model.is_cloud  # such a model needs no memory of the host
     window = 0 if is_cloud else host.loaded_window(request.model)
     is_reload = window is not None and not request.allocation.fits(window, request.tokens)
     loads = is_reload or window is None
 
-    # Prompts that the slots hold. Without a limit of requests, their number may be unknown.
-    parallel = host.queue.limit or host.tracker.slots(request.model)
     slots = host.slots(request.model)
     slots_of_hosts = [each.slots(request.model) for each in hosts]
-    capacity = max(slots.capacity, parallel)
+    parallel = host.queue.limit or host.tracker.slots(request.model)
+    capacity = max(slots.capacity, parallel)  # number of prompts that the slots hold at least
     max_capacity = host.queue.limit or slots.max_capacity
+    prompts = slots.prompts  # those that the slots may hold
     if max_capacity is None:
         # Expect the host to hold as many prompts as any other, until a miss shows its limit.
         capacity = max(capacity, *(each.capacity for each in slots_of_hosts))
-    prompts = slots.prompts
-    if max_capacity:
+    else:
+        # The limit may be smaller than what the slots are known to hold.
         prompts = prompts[-max(capacity, max_capacity) :]
     own = slots.find(request.session_id)
     if own not in prompts:
@@ -66,7 +65,7 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
 
     def known(name: str, default: float) -> float:
         own_value = getattr(slots, name)
-        if own_value:
+        if own_value is not None:
             return float(own_value)
         return _mean([getattr(each, name) for each in slots_of_hosts], default)
 
@@ -79,7 +78,7 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     return Prediction(
         cost=cost,
         evicts=bool(others),
-        held=held_tokens,
+        held_tokens=held_tokens,
         loads=loads,
     )
 
@@ -95,21 +94,23 @@ def _mean(values: Iterable[float | None], default: float) -> float:
 def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> tuple[Host, str]:
     """Choose the host with the least cost and reserve a slot there. Return the host and the reason.
 
-    A session whose prompt no host can reuse takes a free slot if any host has one.
+    Hosts whose model has ``digest`` are preferred. A session whose prompt no host can reuse takes a
+    free slot if any host has one.
 
     Ties are decided by rendezvous hashing, so that servers with the same database make the same
     choice.
+
+    The other hosts discard the session's prompt. If the chosen host must load the model, it
+    discards the model's answered prompts.
     """
     for host in hosts:
         host.update_loaded()
     predictions = {host: predict(host, hosts, request) for host in hosts}
-    is_uncached = not any(prediction.held for prediction in predictions.values())
-    is_installed = digest in {host.client.digest(request.model) for host in hosts}
+    is_uncached = not any(prediction.held_tokens for prediction in predictions.values())
 
     def rank(host: Host) -> tuple[bool, bool, bool, float]:
-        is_other = is_installed and host.client.digest(request.model) != digest
         return (
-            is_other,
+            host.client.digest(request.model) != digest,
             host.name in request.avoid,
             is_uncached and predictions[host].evicts,
             predictions[host].cost,
@@ -125,6 +126,6 @@ def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> 
         if other is not host:
             other.slots(request.model).discard(request.session_id)
     host.slots(request.model).reserve(request.session_id)
-    if predictions[host].held:
+    if predictions[host].held_tokens:
         return host, "prompt_cached"
     return host, "least_time" if len(tied) == 1 else "hash"
