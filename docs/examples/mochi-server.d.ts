@@ -3354,11 +3354,14 @@ export interface components {
         };
         /**
          * FileAgentSettings
-         * @description Agent settings of a file, of which each may be absent.
+         * @description Agent settings of a file. Nulls become defaults.
          */
         FileAgentSettings: {
-            /** Enabled Agents */
-            enabled_agents?: string[];
+            /**
+             * Enabled Agents
+             * @default null
+             */
+            enabled_agents?: string[] | null;
             /**
              * Selection Metadata
              * @default null
@@ -3531,18 +3534,22 @@ export interface components {
         };
         /**
          * FileToolSettings
-         * @description Tool settings of a file, of which each may be absent.
+         * @description Tool settings of a file. Nulls become defaults. The approvals are not checked: invalid ones
+         *     reset the settings.
          */
         FileToolSettings: {
-            /** Tools */
-            tools?: string[];
+            /**
+             * Tools
+             * @default null
+             */
+            tools?: string[] | null;
             /**
              * Tool Group
              * @default null
              */
             tool_group?: string | null;
-            /** @default always_confirm */
-            execution_policy?: components["schemas"]["ToolExecutionPolicy"];
+            /** @default null */
+            execution_policy?: components["schemas"]["ToolExecutionPolicy"] | null;
         } & {
             [key: string]: unknown;
         };
