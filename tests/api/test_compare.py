@@ -1,5 +1,6 @@
 """Comparison of models over one stream."""
 
+import asyncio
 import runpy
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
+from mochi_server.config import MochiServerSettings
+from mochi_server.container import Services, build_services
+from mochi_server.schemas.models import CompareRequest
 from mochi_stub import Exchange, StubServer
 from mochi_stub.models import Remote
 from mochi_stub.reply import Failure, Gate, Reply, Text
@@ -16,6 +20,7 @@ from tests.support.api import Api, error_of
 from tests.support.cases import cases
 from tests.support.server import RunningServer
 from tests.support.stub import ModelStub, chats
+from tests.support.waiting import until
 
 Events = list[tuple[str, dict[str, Any]]]
 
@@ -261,6 +266,28 @@ def test_disconnect_stops_second_model_and_stores_nothing(
     )
     gate.open()
     assert api.ok(api.http.get("/sessions")) == {"sessions": []}
+
+
+@pytest.fixture
+def services(models: ModelStub, tmp_path: Path) -> Services:
+    settings: dict[str, Any] = {"data_dir": str(tmp_path), "ollama_host": models.url}
+    return build_services(MochiServerSettings(**settings))
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_shutdown_ends_a_comparison_whose_response_has_not_begun(
+    services: Services, models: ModelStub, has_begun: bool
+) -> None:
+    gate = Gate()
+    model = models.add_model(lambda _: Reply([gate, Text(["late"])]))
+    request = CompareRequest.model_validate({"modelIds": [model], "message": "Hi"})
+    events = await services.compare.start(await request.comparison(services.compare))
+    if has_begun:
+        await asyncio.to_thread(until, lambda: requests_of(models, model))
+    await services.compare.end_all()
+    gate.open()
+    assert [event.type async for event in events] == ["metadata", "start", "error", "complete"]
+    await services.fleet.aclose()
 
 
 def test_comparison_does_not_reload_model_of_a_chat(

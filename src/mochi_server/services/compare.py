@@ -181,15 +181,20 @@ class CompareService:
             count_start()
             # From here on, the task ends the turn.
             comparing = self._compare(comparison, events.put_nowait, stack.pop_all())
-        task = asyncio.get_running_loop().create_task(comparing)
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(comparing)
         task.add_done_callback(lambda _: events.put_nowait(None))
-        return self._received(events, task)
+        received: asyncio.Future[None] = loop.create_future()
+        # After the first step of the task, because a cancelled task must begin to end the turn.
+        loop.call_soon(self._running.__setitem__, received, task)
+        return self._received(events, task, received)
 
     async def _received(
-        self, events: "asyncio.Queue[CompareEvent | None]", task: "asyncio.Task[None]"
+        self,
+        events: "asyncio.Queue[CompareEvent | None]",
+        task: "asyncio.Task[None]",
+        received: "asyncio.Future[None]",
     ) -> AsyncGenerator[CompareEvent, None]:
-        received = asyncio.get_running_loop().create_future()
-        self._running[received] = task
         try:
             while (event := await events.get()) is not None:
                 yield event
