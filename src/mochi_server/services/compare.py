@@ -156,7 +156,8 @@ class CompareService:
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
         """Return each ID with its model.
 
-        An ID is a model name or a position in the list of models, from 1.
+        An ID is a model name or a position in the list of models, from 1. Raises
+        ``InvalidComparison``.
         """
         if not isinstance(model_ids, list) or not model_ids:
             raise InvalidComparison("modelIds must be a non-empty array")
@@ -179,13 +180,13 @@ class CompareService:
         async with AsyncExitStack() as stack:
             count_start = await stack.enter_async_context(self.limiter.turn())
             count_start()
-            # From here on, the task ends the turn.
-            comparing = self._compare(comparison, events.put_nowait, stack.pop_all())
+            turn = stack.pop_all()  # the task ends the turn
         loop = asyncio.get_running_loop()
-        task = loop.create_task(comparing)
+        task = loop.create_task(self._compare(comparison, events.put_nowait, turn))
         task.add_done_callback(lambda _: events.put_nowait(None))
         received: asyncio.Future[None] = loop.create_future()
-        # After the first step of the task, because a cancelled task must begin to end the turn.
+        # Runs after the first step of the task. A task that is cancelled before its first step
+        # would not end the turn.
         loop.call_soon(self._running.__setitem__, received, task)
         return self._received(events, task, received)
 
@@ -374,6 +375,7 @@ class _ResponseReader:
                 self._response = ""
             case "was_text":  # the thinking so far, which began with the text of the piece
                 self._response = piece.text + self._thinking
+                self._thinking = ""
                 self._send(Chunk(self._model_id, self._response))
 
 
