@@ -47,7 +47,8 @@ def decode(data: bytes) -> Any:
     """
     value = parse(data)
     try:
-        orjson.dumps([[[[value]]]])  # a response nests the value deeper than the file
+        # A response may contain the value in up to four more levels.
+        orjson.dumps([[[[value]]]])
     except TypeError:
         return sanitize(value)
     return value
@@ -56,7 +57,8 @@ def decode(data: bytes) -> Any:
 def parse(data: bytes, levels: float = MAX_LEVELS) -> Any:
     """Decode JSON leniently: accept NaN, lone surrogates and a byte order mark.
 
-    In a file that orjson cannot read, None replaces the values below ``levels``. Raises ValueError.
+    ``levels`` applies only to a file that orjson cannot read: None replaces the values below.
+    Raises ValueError.
     """
     try:
         return orjson.loads(data)
@@ -82,9 +84,9 @@ def has_more_values(value: object, count: int) -> bool:
     left = [value]
     while left and count >= 0:
         count -= 1
-        value = left.pop()
-        if isinstance(value, dict | list):
-            left.extend(value.values() if isinstance(value, dict) else value)
+        item = left.pop()
+        if isinstance(item, dict | list):
+            left.extend(item.values() if isinstance(item, dict) else item)
     return count < 0
 
 
