@@ -54,8 +54,9 @@ NO_HINTS: Mapping[str, str] = {}
 def reject_unknown(
     names: Iterable[str], known: Collection[str], *, kind: str, hints: Mapping[str, str] = NO_HINTS
 ) -> None:
-    """Raise a `ValidationError` that names each unknown field or option and the nearest
-    known one, or the hint in ``hints``.
+    """Raise a `ValidationError` for unknown fields or options.
+
+    It names the first ones, each with its hint in ``hints`` or the nearest known one.
     """
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -127,7 +128,7 @@ def _readable_window(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _only(*names: str) -> BeforeValidator:
-    """Return a validator that rejects unknown keys, which settings in files may have."""
+    """Return a validator that rejects unknown keys. Session files may contain such keys."""
 
     def check(value: object) -> object:
         if isinstance(value, dict):
