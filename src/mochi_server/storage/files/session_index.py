@@ -85,7 +85,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Files:
-    """Signatures of the session files of a directory, and the sessions that have a turn log."""
+    """Signatures of the JSON files of a directory, and the sessions that have a turn log.
+
+    Some of the files may have names that are no session IDs.
+    """
 
     signatures: Mapping[str, str]
     logs: Set[str]
@@ -126,9 +129,8 @@ class SessionIndex:
     def list(self, query: SessionQuery, *, use_file: bool) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first.
 
-        Raises OSError.
-
-        If ``use_file`` is false, use a database in memory.
+        Pinned sessions precede all others if ``query.pinned_first`` is true. If ``use_file`` is
+        false, use a database in memory. Raises OSError.
         """
         with self._lock:
             files = _scan(self._directory)
@@ -188,8 +190,10 @@ class SessionIndex:
         return self._run(find, use_file=use_file)
 
     def _run(self, work: Callable[[sqlite3.Connection], _Result], *, use_file: bool) -> _Result:
-        """Run ``work`` on the index file or, if the file cannot be used, on a database in
-        memory.
+        """Run ``work`` on the index file.
+
+        If the file is damaged, run ``work`` again on a new file. Without a usable file, run it on a
+        database in memory.
         """
         with self._lock:
             attempts = 2 if use_file else 0  # a damaged file is created again once
@@ -245,7 +249,8 @@ class SessionIndex:
     def _refresh(self, database: sqlite3.Connection, files: "_Files") -> bool:
         """Update the index, and return whether it was up to date.
 
-        It never is while a session has a turn log, because such a session is always read again.
+        It never is while a session has a turn log or is unreadable, because such a session is
+        always read again.
         """
         known = dict(database.execute("SELECT session_id, signature FROM sessions"))
         changed = files.logs & files.signatures.keys()
@@ -325,14 +330,14 @@ def _scan(directory: Path) -> _Files:
         for entry in entries:
             name = entry.name
             if name.endswith(".turn.jsonl"):
-                logs.add(name[1 : -len(".turn.jsonl")])
+                logs.add(name.removeprefix(".").removesuffix(".turn.jsonl"))
             elif name.endswith(".json"):
                 try:
                     status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
                 if stat.S_ISREG(status.st_mode):
-                    signatures[name[: -len(".json")]] = Signature.of(status).text
+                    signatures[name.removesuffix(".json")] = Signature.of(status).text
     return _Files(signatures, logs)
 
 
@@ -376,7 +381,7 @@ def _filters(query: SessionQuery, ids: set[str] | None) -> tuple[str, list[objec
 
 
 def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[str]:
-    """Return the ids of the sessions that contain every word, of at least one."""
+    """Return the ids of the sessions that contain every word. There is at least one word."""
     trigrams = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'trigrams'").fetchone()
     ids: set[str] | None = None
     for word in search_words:
