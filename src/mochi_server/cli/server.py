@@ -67,12 +67,13 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     """
     if settings.keys_path is not None:
         read_keys(settings.keys_path)  # raises KeysFileInvalid before workers start
-    settings, key = with_key(settings, insecure=insecure)
+    settings, generated_key = with_key(settings, insecure=insecure)
     _configure_log(settings)
     if settings.store_url:
         asyncio.run(prepare_store(settings))
     listener = listen(settings.host, settings.port)
-    job = partial(_serve_on, settings, key=key, insecure=insecure)  # can be pickled
+    # A partial, because it can be pickled.
+    job = partial(_serve_on, settings, generated_key=generated_key, insecure=insecure)
     if settings.workers > 1:
         return supervise(settings.workers, job, listener)
     return job(listener, True)
@@ -83,20 +84,20 @@ def _serve_on(
     listener: socket.socket,
     prints_banner: bool,
     *,
-    key: str | None,
+    generated_key: str | None,
     insecure: bool,
 ) -> int:
     settings = settings.model_copy(update={"port": listener.getsockname()[1]})
     listeners = [listener]
     if settings.workers > 1:
         _configure_log(settings)  # of this worker's process
-        # Each worker has a second socket for other servers, on loopback unless another host is
-        # configured.
+        # Other servers reach this worker at a socket of its own. The socket is on loopback unless
+        # another host is configured.
         own_listener = listen(settings.host if settings.advertise_url else "127.0.0.1", 0)
         listeners.append(own_listener)
         address, port = own_listener.getsockname()[:2]
-        own_url = server_url(urlsplit(settings.advertise_url).hostname or address, port)
-        settings = settings.model_copy(update={"advertise_url": own_url})
+        own_host = urlsplit(settings.advertise_url).hostname or address
+        settings = settings.model_copy(update={"advertise_url": server_url(own_host, port)})
     app = create_app(settings, insecure=insecure)
     services: Services = app.state.services
     if isinstance(services.stores, FileStores):
@@ -106,7 +107,7 @@ def _serve_on(
         local_url(settings.host, settings.port) + settings.root_path,
         settings,
         services,
-        key,
+        generated_key,
     )
     server = _Server(uvicorn_config(app, settings), services, banner if prints_banner else None)
     # Uvicorn raises a signal again after the shutdown. These handlers let the caller clean up.
@@ -188,7 +189,7 @@ def _secrets(settings: MochiServerSettings) -> Iterator[str]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises ``OSError`` if the address is in use."""
+    """Return a listening socket. Raises ``OSError`` if the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -275,8 +276,8 @@ class _Server(uvicorn.Server):
 def supervise(worker_count: int, job: Job, listener: socket.socket) -> int:
     """Run workers until a signal stops them, and return the exit code.
 
-    Dead workers are replaced. After five in a row that died at their start, all are stopped, and
-    the exit code is 1.
+    Dead workers are replaced. After five in a row that died within seconds of their start, all are
+    stopped, and the exit code is 1.
     """
     workers: dict[SpawnProcess, float] = {}  # with their start times
     early_deaths = 0
