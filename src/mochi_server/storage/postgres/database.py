@@ -84,8 +84,6 @@ _REASONS: dict[type[Exception], str] = {
     PoolClosed: "the connections to the database are closed",
     PoolTimeout: _NO_ANSWER,
     TimeoutError: _NO_ANSWER,
-    psycopg.OperationalError: _UNREACHABLE,
-    psycopg.InterfaceError: _UNREACHABLE,
 }
 _CONNECT_REASONS = {
     "invalid (URI|connection option|integer value|port)": "its URL is not a valid PostgreSQL URL",
@@ -129,10 +127,12 @@ def _reason_of(error: Exception) -> str:
         for pattern, reason in _CONNECT_REASONS.items():
             if re.search(pattern, str(error)):
                 return reason
-    may_be_unreachable = not state or state[:2] in _CONNECTION_CLASSES
     for kind, reason in _REASONS.items():
-        if isinstance(error, kind) and (reason != _UNREACHABLE or may_be_unreachable):
+        if isinstance(error, kind):
             return reason
+    is_of_connection = not state or state[:2] in _CONNECTION_CLASSES
+    if is_of_connection and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return _UNREACHABLE
     return "the database reports an error" + (f" (SQLSTATE {state})" if state else "")
 
 
@@ -164,7 +164,7 @@ class Connection(AsyncConnection[Row]):
         connected = socket.socket(fileno=self.pgconn.socket)
         with suppress(OSError):
             connected.shutdown(socket.SHUT_RDWR)
-        connected.detach()
+        connected.detach()  # psycopg closes the file descriptor
 
 
 class _MigrationConnection(Connection):
@@ -179,7 +179,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self._url = url
         self.reachable = asyncio.Event()
-        """Event that is set while the database is reachable.
+        """Event that is set while the database is reachable. ``ServerProcess`` sets and clears it.
 
         During an outage, requests have a shorter timeout.
         """
@@ -221,7 +221,7 @@ class Database:
     ) -> AsyncIterator[Connection]:
         """Provide a connection from the pool in autocommit mode.
 
-        Database errors become ``StorageFailed``.
+        Database errors and timeouts become ``StorageFailed``.
         """
         timeout = (
             wait_seconds if self.reachable.is_set() else min(wait_seconds, _UNREACHABLE_SECONDS)
