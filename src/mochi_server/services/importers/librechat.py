@@ -66,10 +66,7 @@ class LibreChatChat(OpenModel):
 
 
 def flattened(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a conversation with a list of messages instead of a tree.
-
-    The tree is as deep as the conversation is long.
-    """
+    """Return a conversation with a list of messages instead of a tree."""
     fields = dict(item)
     tree = fields.pop("messagesTree", None) or fields.get("messages")
     if isinstance(tree, list):
@@ -80,10 +77,11 @@ def flattened(item: Mapping[str, Any]) -> dict[str, Any]:
 def parse(chat: LibreChatChat, _: Files) -> Conversation:
     """Convert a conversation. Raises ValueError."""
     tree = tree_of((message.messageId, _convert(message)) for message in chat.messages)
+    last_id = next(reversed(tree), None)
     options = chat.options or LibreChatOptions()
     return conversation_of(
         tree,
-        next(reversed(tree), None),
+        last_id,
         title=None if chat.title == "New Chat" else chat.title,
         model=options.model,
         system=options.promptPrefix,
@@ -91,7 +89,10 @@ def parse(chat: LibreChatChat, _: Files) -> Conversation:
 
 
 def _in_order(tree: list[Any]) -> list[Any]:
-    """Return the messages of a tree, each before its children."""
+    """Return the messages of a tree, each before its children.
+
+    This does not recurse, because the tree is as deep as the conversation is long.
+    """
     messages: list[Any] = []
     left = tree[::-1]
     while left:
