@@ -104,4 +104,10 @@ def parse_skill(name: str, text: str) -> AgentDefinition:
         raise SkillError(*faults)
     mcp_tools = tuple(dict.fromkeys(each.strip() for each in names))
     model = (model or "").strip() or None
-    return AgentDefinition(name, " ".join(description.split()), body, model, mcp_tools)
+    return AgentDefinition(
+        name,
+        description=" ".join(description.split()),
+        system_prompt=body,
+        model=model,
+        mcp_tools=mcp_tools,
+    )
