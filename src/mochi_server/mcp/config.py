@@ -67,8 +67,8 @@ class LocalServer(BaseModel):
     def secrets(self) -> list[str]:
         """Return the values that are masked in messages.
 
-        Of the arguments, these are only environment variables and headers, because messages without
-        words such as ``run`` would be unreadable.
+        Arguments are not masked, because messages without words such as ``run`` would be
+        unreadable. Only the environment variables and headers in them are.
         """
         secrets = list(self.env.values())
         headers = _headers_in(self.args)
@@ -150,7 +150,10 @@ class RemoteServer(BaseModel):
 
     @property
     def uses_oauth(self) -> bool:
-        """Whether OAuth is used. It is not if the ``Authorization`` header is configured."""
+        """Whether the server may require OAuth, even without ``oauth``.
+
+        It may unless the ``Authorization`` header is configured.
+        """
         return not any(name.lower() == "authorization" for name in self.headers)
 
     def over_sse(self) -> Self:
@@ -180,7 +183,7 @@ class RemoteServer(BaseModel):
             secrets += [value, _token(value)]
         if self.oauth is not None:
             secrets.append(self.oauth.client_secret)
-        return list(filter(None, secrets))
+        return secrets
 
 
 def _is_secret(path: str) -> bool:
@@ -264,7 +267,7 @@ def _server(entry: object) -> ServerConfig:
     for key in server.model_fields:  # other keys may have variables of an editor
         if key != "variables" and entry.get(key) is not None:
             expanded[key] = _expanded(entry[key])
-    expanded["variables"] = _variables_in(entry.get("args"))
+    expanded["variables"] = _variables_in(entry.get("args"))  # ignored by RemoteServer
     try:
         return server.model_validate(expanded)
     except ValidationError as error:
@@ -287,7 +290,7 @@ def _variables_in(args: Any) -> list[str]:
     Those that programs receive anyway are no secrets.
     """
     values = []
-    for reference in _VARIABLE.finditer(str(args)):
+    for reference in _VARIABLE.finditer(str(args)):  # not validated yet
         value = os.environ.get(reference[1])
         if value is not None and reference[1] not in _PUBLIC_VARIABLES:
             values.append(value)
