@@ -33,14 +33,14 @@ class _Browser:
 
     callback_url: str
     pending: PendingAuthorization
-    url: "asyncio.Future[str]"
+    shown_url: "asyncio.Future[str]"
 
     async def show(self, url: str) -> None:
         await self.pending.begin(_state_parameter(url))
-        self.url.set_result(url)
+        self.shown_url.set_result(url)
 
     async def wait(self) -> AuthorizationCodeResult:
-        redirect = await self.pending.wait_for_redirect(_state_parameter(self.url.result()))
+        redirect = await self.pending.wait_for_redirect(_state_parameter(self.shown_url.result()))
         code = checked_code(redirect)
         return AuthorizationCodeResult(code=code, state=redirect.state, iss=redirect.iss)
 
@@ -50,15 +50,15 @@ async def authorize(
     session: McpSession,
     pending: PendingAuthorization,
     callback_url: str,
-    url: "asyncio.Future[str]",
+    shown_url: "asyncio.Future[str]",
 ) -> None:
     """Authorize at an MCP server, and store the tokens.
 
-    The server refuses a request without tokens, and the client then runs the authorization. ``url``
-    receives the URL that the user opens. Raises an exception if the authorization fails;
-    ``session`` explains it.
+    The server refuses a request without tokens, and the HTTP client then runs the authorization.
+    ``shown_url`` receives the URL that the user opens. Raises an exception if the authorization
+    fails; ``session`` explains it.
     """
-    browser = _Browser(callback_url, pending, url)
+    browser = _Browser(callback_url, pending, shown_url)
     provider = BrowserProvider(server, pending.credentials, session, browser)
     try:
         async with await http_client(server, session, provider) as client:
@@ -67,9 +67,9 @@ async def authorize(
                 request = client.build_request(method, server.url, json=content, headers=_HEADERS)
                 response = await client.send(request, stream=True)
                 await response.aclose()
-                if url.done():
+                if shown_url.done():
                     break
-        if not url.done():
+        if not shown_url.done():
             raise OAuthFailed(_why_not_begun(response))
         outcome = SUCCESS
     except Exception as error:
@@ -79,8 +79,8 @@ async def authorize(
         outcome = "the server was stopped"
         raise
     finally:
-        if url.done() and not url.cancelled():
-            await pending.end(_state_parameter(url.result()), outcome)
+        if shown_url.done() and not shown_url.cancelled():
+            await pending.end(_state_parameter(shown_url.result()), outcome)
 
 
 def _why_not_begun(response: httpx2.Response) -> str:
