@@ -29,11 +29,11 @@ class TurnResult:
     cancelled: bool = False
     turn: StoredTurn | None = None  # the turn as it is stored, or None if nothing was stored
     earlier: int = 0
-    """Number of messages in ``stored`` that the turn had added before it was interrupted."""
+    """Number of messages in ``stored`` that the turn had added before it was last continued."""
 
     @property
     def new_messages(self) -> Sequence[Message]:
-        """Messages that the turn has added since it was interrupted."""
+        """Messages that the turn has added since it was last continued, or all if it never was."""
         return self.stored[self.earlier :]
 
     @property
@@ -59,7 +59,7 @@ class TurnResult:
 
     @property
     def partial_id(self) -> str | None:
-        """ID of the partial answer of an interrupted turn, or None if the turn has none."""
+        """ID of the answer if it is partial, otherwise None."""
         answer = self.answer
         if answer is None or not answer.get("interrupted"):
             return None
