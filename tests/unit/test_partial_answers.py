@@ -68,7 +68,7 @@ class _Turn:
         self.store = store
         self.writer = writer
         self.answer = AnswerBuilder("mochi", lambda _: None, 8)
-        writer.answer = self.answer
+        writer.partial_answer.builder = self.answer
 
     def receive(self, text: str) -> None:
         self.answer.feed([{"message": {"content": text}}])

@@ -113,7 +113,7 @@ class AnswerAttempts:
         held = self._held_events
         self._held_events = None
         if answer.calls_any(names):
-            self.turn.writer.answer = answer
+            self.turn.writer.partial_answer.builder = answer
             if answer.take_move():
                 self._publish_snapshot(answer)
             elif held:
@@ -189,7 +189,7 @@ class AnswerAttempts:
         """Send a request, whose response becomes ``answer``."""
         writer = self.turn.writer
         # The partial answer of an interrupted turn has only text that clients have received.
-        writer.answer = answer if self._held_events is None else None
+        writer.partial_answer.builder = answer if self._held_events is None else None
 
         def feed(lines: list[Line]) -> None:
             answer.feed(lines)

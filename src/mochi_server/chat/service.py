@@ -40,14 +40,14 @@ from mochi_server.chat.stored_events import (
 from mochi_server.chat.stored_runs import StoredRuns
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import TurnInput, restored_input
-from mochi_server.chat.turn_result import TurnResult
-from mochi_server.chat.writer import (
+from mochi_server.chat.turn_messages import (
     stopped_change,
     stopped_messages,
     turn_messages,
     turn_of_agent,
     unfinished_calls,
 )
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.events import (
     ChatEvent,
     Done,

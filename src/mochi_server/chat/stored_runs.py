@@ -17,8 +17,8 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.run_table import RunTable
 from mochi_server.chat.stored_events import agent_event, announcement, call_events, snapshot
 from mochi_server.chat.turn_input import TurnInput, restored_input
+from mochi_server.chat.turn_messages import turn_messages
 from mochi_server.chat.turn_result import TurnResult
-from mochi_server.chat.writer import turn_messages
 from mochi_server.events import AgentStart, ChatEvent, Done, Stopped, TurnError
 from mochi_server.sessions.caller import UNRESTRICTED
 from mochi_server.sessions.history import first_answer_index
