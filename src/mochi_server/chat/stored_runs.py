@@ -43,6 +43,33 @@ class StoredRuns:
         self._table = table
         self._shutdown = shutdown
 
+    async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
+        """Return the run with ``run_id``, or a later run of its turn, else the session's latest
+        run, or None.
+
+        If the events of the run are lost, the run contains what was stored. Raises
+        ``SessionNotFound``.
+        """
+        run = self._table.find(session_id, run_id)
+        if run is not None and run.running:
+            return run
+        session = await self._conversations.chats.load(
+            session_id
+        )  # another server may have deleted it
+        run = self._table.find(session_id, run_id)  # meanwhile, a turn may have started
+        if run is not None and (run.running or run.run_id == run_id):
+            return run
+        turn = session.metadata.turn
+        if turn is None:
+            return run
+        is_latest = run is not None and run.run_id == turn.run_id
+        end_is_unstored = is_latest and turn.state == "running"
+        if turn.survives and not end_is_unstored:
+            return await self.find_or_create(session, turn)
+        if is_latest or run_id not in (None, *turn.run_ids):
+            return run
+        return self.create_ended(session, turn)
+
     async def find_or_create(self, session: ChatSession, turn: StoredTurn) -> Run:
         """Return the run of a stored turn that goes on, so that clients can connect to it.
 
