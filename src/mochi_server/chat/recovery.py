@@ -12,7 +12,6 @@ from mochi_server import errors
 from mochi_server.chat.limits import RunLimits
 from mochi_server.chat.live_turns import LiveTurns
 from mochi_server.chat.stored_turns import StoredTurns
-from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.util.clock import new_id
@@ -100,20 +99,13 @@ class TurnRecovery:
 
     async def _continue_due(self, session_id: str) -> None:
         turn = (await self.store.load(session_id)).metadata.turn
-        # If the turn ends, a new turn waits for the lock. A lock with a run would refuse it.
-        run_id = new_id() if turn is not None and turn.survives else None
-        async with AsyncExitStack() as locks:
-            await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
-            session = await self.store.load(session_id)
-            turn = session.metadata.turn
-            if turn is None or turn.due is None:
+        if turn is not None and turn.survives and self._can_continue(turn):
+            try:
+                await self._continue_interrupted(session_id)
                 return
-            if turn.waiting is not None:
-                self.live.due.add(session_id, turn.due)
-            elif run_id is None or not self._can_continue(turn):
-                await self.stored.end_interrupted(session, turn)
-            elif not self.live.shutdown.is_set():
-                await self._continue_interrupted(session, turn, run_id, locks)
+            except ValueError as error:
+                logger.warning("stored turn cannot be read session_id=%s: %s", session_id, error)
+        await self._end_interrupted(session_id)
 
     def _can_continue(self, turn: StoredTurn) -> bool:
         """Return whether a turn continues whose approval has expired, or whose server died."""
@@ -123,18 +115,41 @@ class TurnRecovery:
             return False
         return turn.approval is not None or self.stored.preparation.continues_background_turns
 
-    async def _continue_interrupted(
-        self, session: ChatSession, turn: StoredTurn, run_id: str, locks: AsyncExitStack
-    ) -> None:
-        is_expired = turn.state == "waiting_for_approval"
-        if is_expired and turn.approval is not None:
-            self.stored.approvals.close_request(
-                session.session_id, turn.approval.confirmation_id, errors.ConfirmationTimeout
-            )
-        continuing = turn.decided(None) if is_expired else turn
-        try:
+    async def _continue_interrupted(self, session_id: str) -> None:
+        """Continue a turn that is due. Raises ``ValueError`` if it cannot be read."""
+        run_id = new_id()
+        async with AsyncExitStack() as locks:
+            await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
+            session = await self.store.load(session_id)
+            turn = session.metadata.turn
+            if self.live.shutdown.is_set() or turn is None or not self._is_due(session_id, turn):
+                return
+            is_expired = turn.state == "waiting_for_approval"
+            if is_expired and turn.approval is not None:
+                self.stored.approvals.close_request(
+                    session_id, turn.approval.confirmation_id, errors.ConfirmationTimeout
+                )
+            continuing = turn.decided(None) if is_expired else turn
             await self.stored.revive(
                 session, continuing, run_id, locks, is_new_start=not is_expired
             )
-        except ValueError as error:
-            await self.stored.end_unreadable(session, turn, error)
+
+    async def _end_interrupted(self, session_id: str) -> None:
+        """End a turn that is due and cannot continue.
+
+        A new turn waits for this lock. It would be refused if a run had the lock.
+        """
+        async with self.store.hold(session_id):
+            session = await self.store.load(session_id)
+            turn = session.metadata.turn
+            if turn is not None and self._is_due(session_id, turn):
+                await self.stored.end_interrupted(session, turn)
+
+    def _is_due(self, session_id: str, turn: StoredTurn) -> bool:
+        """Return whether a turn must continue or end now. If it waits, note when it is due."""
+        if turn.due is None:
+            return False
+        if turn.waiting is not None:
+            self.live.due.add(session_id, turn.due)
+            return False
+        return True
