@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from starlette.requests import Request
 
 from mochi_stub import StubServer
@@ -119,6 +120,8 @@ def test_ended_turn_leaves_its_memory_without_a_garbage_collection(
 
 @pytest.mark.slow
 def test_open_stream_releases_its_request_body(tmp_path: Path) -> None:
+    if not isinstance(get_tracer_provider(), ProxyTracerProvider):
+        pytest.skip("an earlier test records spans, for which FastAPI keeps requests")
     gate = Gate()
     reply = Reply([Text(["Hi "]), gate, Text(["there."])])
     earlier = requests_in_memory()
