@@ -27,7 +27,7 @@ from mochi_server.sessions.turn import StoredTurn
 
 @dataclass(frozen=True, kw_only=True)
 class LiveTurns:
-    """Turns that tasks of this process execute."""
+    """Turns that tasks of this process execute, and the runs of those that it has suspended."""
 
     summaries: SummarizationService
     keys: KeyRing
@@ -70,7 +70,10 @@ class LiveTurns:
         locks: AsyncExitStack,
         first_write: "asyncio.Future[None] | None" = None,
     ) -> Run:
-        """Execute a turn in a task. ``locks`` are released when the turn has ended."""
+        """Execute a turn in a task. ``locks`` are released when the turn has ended.
+
+        ``first_write`` stores the request of a new turn.
+        """
         self.summaries.turn_starting(run.session_id)
         self.table.add(run)
         run.start(self._execute(run, execution, locks), first_write)
@@ -95,7 +98,7 @@ class LiveTurns:
             self._end(run, result)
 
     def _suspend(self, run: Run, result: TurnResult, turn: StoredTurn) -> None:
-        """End a run whose turn goes on: it waits for a decision, or continues at the next
+        """Suspend a run whose turn goes on: it waits for a decision, or continues at the next
         server.
         """
         run.suspend(turn.state, result)
@@ -110,7 +113,7 @@ class LiveTurns:
         state = run.control.state_after(result.failure, cancelled=result.cancelled)
         failure = result.failure or (run.control.abort_error if result.cancelled else None)
         if failure is not None:
-            # These refer to all data of the turn.
+            # The traceback and the causes refer to all data of the turn.
             failure.__traceback__ = failure.__cause__ = failure.__context__ = None
             run.publish([TurnError.of(failure)])
         run.end(state, result)
@@ -134,7 +137,7 @@ class LiveTurns:
         run.release_clients()
 
     async def abandon(self, session_id: str) -> None:
-        """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
+        """Prepare the deletion of a session: stop its turn, live or not, and drop its runs."""
         live = self.table.find(session_id)
         if live is not None:
             await live.stop()

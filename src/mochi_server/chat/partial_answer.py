@@ -1,4 +1,4 @@
-"""Partial answer of a running turn, which is stored every two seconds."""
+"""Partial answer of a running turn, and its writes while the model writes it."""
 
 import asyncio
 import logging
@@ -27,7 +27,10 @@ class PartialAnswer:
         self._flush: asyncio.Future[None] | None = None  # latest flush
 
     def schedule_flush(self, initial_write: "asyncio.Future[None]") -> None:
-        """Schedule a flush, which also waits for the ``initial_write`` of the turn."""
+        """Schedule a flush, which also waits for the ``initial_write`` of the turn.
+
+        No flush is scheduled or running.
+        """
         self.flush_timer = asyncio.get_running_loop().call_later(
             FLUSH_SECONDS, self._start_flush, initial_write
         )

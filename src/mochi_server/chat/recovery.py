@@ -1,4 +1,6 @@
-"""Turns that continue without a client: after a timeout of their approval, or after a crash."""
+"""Turns that continue or end without a client: after a timeout of their approval, after a crash or
+a shutdown, or when Ollama responds again after a decision.
+"""
 
 import asyncio
 import logging
@@ -18,7 +20,7 @@ from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import cancel_and_wait, start_in
 
 MAX_STARTS = 3
-"""Maximum number of starts of a turn whose server dies again and again."""
+"""Maximum number of starts of a turn, without those after a timeout or on a client's decision."""
 
 logger = logging.getLogger(__name__)
 

@@ -44,7 +44,8 @@ from mochi_server.tools.stored_calls import stored_outcomes
 from mochi_server.tools.toolbox import ToolInvocation
 from mochi_server.util.clock import new_id
 
-_RETRY_SECONDS, _RETRIES = 0.1, 50
+_BUSY_PAUSE_SECONDS = 0.1  # pause before an attempt is repeated while a session is busy
+_BUSY_ATTEMPTS = 50
 
 MAY_START_TURN: ContextVar[bool] = ContextVar("may_start_turn", default=True)
 """Whether the current request may start a turn.
@@ -142,7 +143,8 @@ class TurnService:
     async def check_before_denial(self, conversation: Conversation, turn_input: TurnInput) -> None:
         """Raise the error that would refuse a new turn after the denial of a turn that waits.
 
-        Nothing changes. Without such a turn, nothing is checked.
+        Nothing changes. Without such a turn, nothing is checked. The revision of the session is
+        checked later.
         """
         session = await conversation.store.load(conversation.session_id)
         if turn_to_end(session, only_waiting=True) is None:
@@ -225,7 +227,8 @@ class TurnService:
     async def stop(self, session_id: str) -> Run | None:
         """Stop the turn of a session, also one that waits.
 
-        Return its latest run, if any. Raise ``SessionNotFound``.
+        Return its latest run, if any. Raises ``SessionNotFound``, and ``SessionBusy`` if something
+        else holds the session for long.
         """
         return await _when_free(partial(self._stop, session_id))
 
@@ -260,7 +263,7 @@ class TurnService:
             await self._stored.end_agent_of_deleted(session)
 
     async def abandon(self, session_id: str) -> None:
-        """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
+        """Prepare the deletion of a session: stop its turn, live or not, and drop its runs."""
         await self._live.abandon(session_id)
 
     async def end_agent_of_deleted(self, session: ChatSession) -> None:
@@ -286,7 +289,7 @@ class TurnService:
         If several requests do so, one of them starts.
         """
         session_id = conversation.session_id
-        for _ in range(_RETRIES):
+        for _ in range(_BUSY_ATTEMPTS):
             try:
                 await self.check_before_denial(conversation, turn_input)
                 await self._deny(session_id)
@@ -295,7 +298,7 @@ class TurnService:
                 turn = (await self.store.load(session_id)).metadata.turn
                 if turn is not None and turn.state == "running":
                     raise
-            await asyncio.sleep(_RETRY_SECONDS)  # a request decides, or looks at the turn
+            await asyncio.sleep(_BUSY_PAUSE_SECONDS)  # a request decides, or looks at the turn
         return await self._start_locked(conversation, turn_input)
 
     async def _start_locked(self, conversation: Conversation, turn_input: TurnInput) -> Run:
@@ -432,8 +435,6 @@ class TurnService:
             await _suspend_if_waiting(live)
         await self._stored.stop(session_id, only_waiting=True)
 
-    # Turns that continue without a client
-
     # Shutdown
 
     async def drain(self) -> None:
@@ -517,10 +518,10 @@ class TurnService:
 
 async def _when_free(attempt: Callable[[], Awaitable[_Result]]) -> _Result:
     """Return the result of ``attempt``, which is repeated while it raises ``SessionBusy``."""
-    for _ in range(_RETRIES):
+    for _ in range(_BUSY_ATTEMPTS):
         with suppress(errors.SessionBusy):
             return await attempt()
-        await asyncio.sleep(_RETRY_SECONDS)
+        await asyncio.sleep(_BUSY_PAUSE_SECONDS)
     return await attempt()
 
 

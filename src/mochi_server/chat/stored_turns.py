@@ -1,4 +1,4 @@
-"""Stored turns: decide, stop, revive and end them. Each change holds the lock of the session."""
+"""Stored turns: decide, stop, revive and end them, while the session is locked."""
 
 import asyncio
 import logging
@@ -101,8 +101,8 @@ class StoredTurns:
         call: ToolInvocation,
         decision: Decision,
     ) -> None:
-        """Raise ``ConfirmationStale`` if the tool of a call has changed, and ``ValidationFailed``
-        for invalid arguments.
+        """Raise ``ConfirmationStale`` if the tool of a call has changed, after the approval was
+        requested again, and ``ValidationFailed`` for invalid arguments.
         """
         with acting_as(self.keys.caller_inside(session.metadata.owner, turn.sender)):
             tool = await self.preparation.find_tool(session, turn, approval)
@@ -267,10 +267,13 @@ class StoredTurns:
     ) -> Run | None:
         """Make a stored turn live, and hand its clients over. Return its new run.
 
-        If this server is shutting down, start no run and return None. ``is_new_start`` states
-        whether a crash has interrupted the turn, and ``is_requested`` whether a client's decision
-        continues it. Raise ``RateLimited`` if the client has reached its limit of running turns,
-        and ``ValueError`` if the stored turn is invalid.
+        The caller has locked the session. If this server is shutting down, start no run and return
+        None. ``is_new_start`` states whether a crash has interrupted the turn, and ``is_requested``
+        whether a client's decision continues it.
+
+        Raises ``RateLimited`` if the client has reached its limit of running turns,
+        ``OllamaUnreachable`` and ``OllamaError`` while Ollama does not respond, and ``ValueError``
+        if the stored turn is invalid.
         """
         if self.live.shutdown.is_set():
             return None
@@ -310,14 +313,14 @@ class StoredTurns:
     async def end_unreadable(
         self, session: ChatSession, turn: StoredTurn, error: ValueError
     ) -> None:
-        """End a turn whose stored value is invalid."""
+        """End a turn whose stored value is invalid. The caller has locked the session."""
         logger.warning("stored turn cannot be read session_id=%s: %s", session.session_id, error)
         await self.end_interrupted(session, turn)
 
     async def end_interrupted(self, session: ChatSession, turn: StoredTurn) -> None:
         """Store that a turn has failed because it cannot continue.
 
-        The store completes the messages of the turn.
+        The caller has locked the session. The store completes the messages of the turn.
         """
         await self._end_agent(session.session_id, turn, "failed")
         failure = errors.ServerLost(session.session_id, starts=turn.starts if turn.survives else 1)

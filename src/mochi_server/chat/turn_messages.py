@@ -63,8 +63,10 @@ def turn_of_agent(
 
 
 def stopped_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
-    """Return the messages of a stored turn that ends: the call that waits is denied, and the other
-    open calls are interrupted.
+    """Return the messages of a stored turn that ends, with results of its open calls.
+
+    The call that waits for approval is denied. A call that may have begun has an unknown result.
+    The others are interrupted.
     """
     calls = unfinished_calls(session, turn)
     results = [tool_message(call, _stopped_outcome(call, turn)) for call in calls]

@@ -152,7 +152,10 @@ class TurnWriter:
             self.partial_answer.schedule_flush(self.initial_write)
 
     async def add_answer(self, message: AssistantMessage, *, is_last: bool) -> None:
-        """Store a complete answer. ``is_last`` states whether it ends the turn."""
+        """Store a complete answer. ``is_last`` states whether it ends the turn.
+
+        The messages of a regeneration are stored with its last answer.
+        """
         await self._finish_writes()
         await run_shielded(self._add(message, is_last=is_last))
 
@@ -161,7 +164,7 @@ class TurnWriter:
         self._latest_call = (call, None)
 
     async def add_result(self, call: ToolInvocation, outcome: ToolOutcome) -> None:
-        """Store the result of a call."""
+        """Store the result of a call, or keep it for the last answer of a regeneration."""
         self.outcomes.append(replace(outcome, images=()))
         self._unstored_images.update({image.sha256: image for image in outcome.images})
         self._latest_call = (call, outcome)  # `end` stores it if the turn is cancelled first
@@ -176,7 +179,10 @@ class TurnWriter:
         await self._write(Change(turn=turn))
 
     async def make_survive(self) -> None:
-        """Store what the turn needs to continue after a crash, unless it is stored already."""
+        """Store what the turn needs to continue after a crash, unless it is stored already.
+
+        The turn is that of an agent, which is no regeneration.
+        """
         if not self.turn.survives:
             await self._write(Change(turn=replace(self.turn, input=self._stored_input())))
 
@@ -192,7 +198,8 @@ class TurnWriter:
     async def hide_earlier_images(self) -> bool:
         """Hide the images of earlier turns, because the model cannot decode one of them.
 
-        Return whether there are any. This prompt and later ones have a note in their place.
+        The turn itself has no images. Return whether there are any. This prompt and later ones have
+        a note in their place.
         """
         earlier = [*self.messages[: self.turn_start]]
         hidden = [with_unreadable_images(message) for message in earlier]
