@@ -557,6 +557,21 @@ def test_decision_while_ollama_is_unreachable_counts_when_it_is_back(
     assert noted(tmp_path) == ["x"]
 
 
+def test_stop_keeps_the_reason_of_a_stored_denial(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    private_stub.stop()
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        denial = decide(api, session_id, asked, approved=False, reason="Not today.")
+        assert denial.status_code == 202
+        assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+        result = api.messages(session_id)[-1]
+    assert result["content"].endswith("Reason: Not today.")
+    assert result["decided_by"] == "user"
+
+
 def test_stream_of_a_decision_continues_when_ollama_is_back(tmp_path: Path) -> None:
     def reply(prompt: Prompt) -> Reply:
         if prompt.messages[-1].role == "tool":

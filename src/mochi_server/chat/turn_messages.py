@@ -109,13 +109,15 @@ def _stopped_outcome(call: ToolInvocation, turn: StoredTurn) -> ToolOutcome:
     if approval is not None and (approval.agent is not None or approval.call_index != call.index):
         approval = None  # of another call
     decision = None if approval is None else approval.decision
-    is_approved = decision is not None and decision.approved
     if turn.has_begun(call.id, call.index):
+        is_approved = decision is not None and decision.approved
         return unknown_outcome(call, decided_by="user" if is_approved else "policy")
     if approval is None:
         return interrupted_outcome(call)
     call.progress.confirmation_id = approval.confirmation_id
-    if not is_approved:
+    if decision is None:  # the stop denies the call
         return denied(call)
+    if not decision.approved:
+        return denied(call, decision.reason)
     call.progress.decided_by = "user"
     return interrupted_outcome(call)
