@@ -13,7 +13,7 @@ from typing import Any
 from mochi_server import errors
 from mochi_server.chat.limits import RunLimits
 from mochi_server.chat.live_turns import LiveTurns
-from mochi_server.chat.stored_turns import StoredTurns
+from mochi_server.chat.stored_turns import StoredTurns, warn_of_unreadable
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.turn import StoredTurn
 from mochi_server.util.clock import new_id
@@ -101,19 +101,21 @@ class TurnRecovery:
 
     async def _continue_due(self, session_id: str) -> None:
         turn = (await self.store.load(session_id)).metadata.turn
-        if turn is not None and turn.survives and self._can_continue(turn):
+        if turn is not None and self._can_continue(turn):
             try:
                 await self._continue_interrupted(session_id)
                 return
             except ValueError as error:
-                logger.warning("stored turn cannot be read session_id=%s: %s", session_id, error)
+                warn_of_unreadable(session_id, error)
         await self._end_interrupted(session_id)
 
     def _can_continue(self, turn: StoredTurn) -> bool:
         """Return whether a turn continues whose approval has expired, or whose server died."""
+        if not turn.survives:
+            return False
         if turn.state == "waiting_for_approval":
             return True
-        if not turn.survives or turn.starts >= MAX_STARTS:
+        if turn.starts >= MAX_STARTS:
             return False
         return turn.approval is not None or self.stored.preparation.continues_background_turns
 

@@ -314,7 +314,7 @@ class StoredTurns:
         self, session: ChatSession, turn: StoredTurn, error: ValueError
     ) -> None:
         """End a turn whose stored value is invalid. The caller has locked the session."""
-        logger.warning("stored turn cannot be read session_id=%s: %s", session.session_id, error)
+        warn_of_unreadable(session.session_id, error)
         await self.end_interrupted(session, turn)
 
     async def end_interrupted(self, session: ChatSession, turn: StoredTurn) -> None:
@@ -330,6 +330,10 @@ class StoredTurns:
         run = self.live.table.take_suspended(session.session_id)
         if run is not None:
             run.release_clients()
+
+
+def warn_of_unreadable(session_id: str, error: ValueError) -> None:
+    logger.warning("stored turn cannot be read session_id=%s: %s", session_id, error)
 
 
 def turn_to_end(session: ChatSession, *, only_waiting: bool) -> StoredTurn | None:
