@@ -13,6 +13,7 @@ from mochi_server import errors
 from mochi_server.chat.event_log import EventLog
 from mochi_server.chat.turn_control import ApprovalRequest, TurnControl, TurnSuspended
 from mochi_server.chat.writer import TurnWriter
+from mochi_server.sessions.audit import audit
 from mochi_server.sessions.store import approve_tool
 from mochi_server.sessions.turn import AgentCall, Approval, Decision, StoredTurn
 from mochi_server.sessions.types import Message
@@ -70,6 +71,19 @@ def fingerprint(tool: Tool) -> str:
     return hashlib.sha256(
         orjson.dumps(tool.identity, option=orjson.OPT_SORT_KEYS, default=str)
     ).hexdigest()[:32]
+
+
+def audit_decision(
+    session_id: str, confirmation_id: str, tool_name: str, decision: Decision
+) -> None:
+    audit(
+        "Tool call decided",
+        session_id=session_id,
+        confirmation_id=confirmation_id,
+        tool=tool_name,
+        approved=decision.approved,
+        remember=decision.remember,
+    )
 
 
 @dataclass(eq=False, kw_only=True)

@@ -1,8 +1,8 @@
 """Table of the runs of this process: live ones, and ended ones whose events can still be read."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from weakref import WeakValueDictionary
 
 from mochi_server.chat.conversation import Conversation
@@ -129,26 +129,29 @@ class RunTable:
         for run_id in list(self._runs.get(session_id, {})):
             self._drop(run_id)
 
-    async def get_or_start(
-        self, conversation: Conversation, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]
-    ) -> Run:
-        """Return the run with the input's idempotency key, or start one.
+    @asynccontextmanager
+    async def starting(
+        self, conversation: Conversation, turn_input: TurnInput
+    ) -> AsyncIterator[Run | None]:
+        """Return a context that yields the run with the input's idempotency key, or None to start
+        one in it.
 
-        Raises ``IdempotencyKeyReused`` and ``SessionNotFound``.
+        Another request with this key waits until the context ends. Raises ``IdempotencyKeyReused``
+        and ``SessionNotFound``.
         """
         key = turn_input.key
         if key is None:
-            return await start()
+            yield None
+            return
         run_key = conversation.run_key
         async with self._starting.setdefault((run_key, key), asyncio.Lock()):
             run = self.with_key(run_key, key)
-            if run is None:  # a turn that continues is found by its history
-                return await start()
-            # Another server may have deleted the session.
-            await conversation.store.load(conversation.session_id)
-            if not run.input.is_same_request(turn_input):
-                raise IdempotencyKeyReused(key, run.run_id)
-            return run
+            if run is not None:  # a turn that continues is found by its history
+                # Another server may have deleted the session.
+                await conversation.store.load(conversation.session_id)
+                if not run.input.is_same_request(turn_input):
+                    raise IdempotencyKeyReused(key, run.run_id)
+            yield run
 
     def _drop(self, run_id: str) -> None:
         run = self._ended.pop(run_id, None)

@@ -1,17 +1,17 @@
 """Turns of all sessions: start, decide, stop and find them, and end them at a shutdown."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import anyio
 
 from mochi_server import errors
-from mochi_server.chat.approvals import ApprovalService
+from mochi_server.chat.approvals import ApprovalService, audit_decision
 from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.execution import execute_run
 from mochi_server.chat.idempotency import Repetition, find_repetition, repeats_turn, run_ids
@@ -22,7 +22,7 @@ from mochi_server.chat.recovery import TurnRecovery
 from mochi_server.chat.run import Run
 from mochi_server.chat.stored_events import answer_events
 from mochi_server.chat.stored_runs import StoredRuns
-from mochi_server.chat.stored_turns import StoredTurns, audit_decision, turn_to_end
+from mochi_server.chat.stored_turns import StoredTurns
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import TurnResult
@@ -36,6 +36,7 @@ from mochi_server.sessions.session import (
     ChatSession,
     key_digest,
     refuse_if_turn_goes_on,
+    turn_to_end,
     waiting_calls,
     with_waiting_calls,
 )
@@ -53,7 +54,26 @@ MAY_START_TURN: ContextVar[bool] = ContextVar("may_start_turn", default=True)
 It may not if a server that shuts down has forwarded it.
 """
 
+_Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
+
+
+def _repeated_while_busy(
+    attempt: Callable[_Arguments, Awaitable[_Result]],
+) -> Callable[_Arguments, Coroutine[Any, Any, _Result]]:
+    """Return a coroutine function that repeats ``attempt`` while it raises ``SessionBusy``, for a
+    few seconds.
+    """
+
+    @wraps(attempt)
+    async def repeat(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        for _ in range(_BUSY_ATTEMPTS):
+            with suppress(errors.SessionBusy):
+                return await attempt(*args, **kwargs)
+            await asyncio.sleep(_BUSY_PAUSE_SECONDS)
+        return await attempt(*args, **kwargs)
+
+    return repeat
 
 
 class TurnService:
@@ -130,8 +150,10 @@ class TurnService:
 
         Raises ``MochiError``.
         """
-        start = partial(self._start, conversation, turn_input)
-        run = await self.table.get_or_start(conversation, turn_input, start)
+        async with self.table.starting(conversation, turn_input) as earlier:
+            run = earlier
+            if run is None:
+                run = await self._start(conversation, turn_input)
         if turn_input.on_disconnect == "continue" and run.first_write is not None:
             # A client may disconnect as soon as it receives the run.
             await asyncio.shield(run.first_write)
@@ -176,11 +198,12 @@ class TurnService:
         Raises the errors of ``ApprovalService.deliver_decision``, and ``SessionNotFound``. Raises
         ``SessionBusy`` if something else holds the session for long.
         """
-        # The session is busy while its turn is suspended, or another request decides.
-        run, call = await _when_free(partial(self._decide, session_id, confirmation_id, decision))
+        run, call = await self._decide(session_id, confirmation_id, decision)
         audit_decision(session_id, confirmation_id, call.name, decision)
         return run, call
 
+    # The session is busy while its turn is suspended, or another request decides.
+    @_repeated_while_busy
     async def _decide(
         self, session_id: str, confirmation_id: str, decision: Decision
     ) -> tuple[Run, ToolInvocation]:
@@ -224,15 +247,13 @@ class TurnService:
         """
         return await self._runs.find(session_id, run_id)
 
+    @_repeated_while_busy
     async def stop(self, session_id: str) -> Run | None:
         """Stop the turn of a session, also one that waits.
 
         Return its latest run, if any. Raises ``SessionNotFound``, and ``SessionBusy`` if something
         else holds the session for long.
         """
-        return await _when_free(partial(self._stop, session_id))
-
-    async def _stop(self, session_id: str) -> Run | None:
         run = await self.find(session_id)
         if run is None or run.has_ended:
             return run
@@ -514,15 +535,6 @@ class TurnService:
                 self._starting.discard(scope)
         if scope.cancelled_caught:
             raise errors.ShuttingDown
-
-
-async def _when_free(attempt: Callable[[], Awaitable[_Result]]) -> _Result:
-    """Return the result of ``attempt``, which is repeated while it raises ``SessionBusy``."""
-    for _ in range(_BUSY_ATTEMPTS):
-        with suppress(errors.SessionBusy):
-            return await attempt()
-        await asyncio.sleep(_BUSY_PAUSE_SECONDS)
-    return await attempt()
 
 
 async def _suspend_if_waiting(run: Run) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from mochi_server import errors
 from mochi_server.chat.approvals import (
     ApprovalService,
+    audit_decision,
     fingerprint,
     new_confirmation_id,
     requesting_run,
@@ -18,6 +19,7 @@ from mochi_server.chat.execution import execute_run
 from mochi_server.chat.live_turns import LiveTurns
 from mochi_server.chat.preparation import ModelTurns
 from mochi_server.chat.run import Run
+from mochi_server.chat.stopped_turn import stopped_change, stopped_messages, unfinished_calls
 from mochi_server.chat.stored_events import (
     announcement,
     interrupted_event,
@@ -26,20 +28,13 @@ from mochi_server.chat.stored_events import (
 )
 from mochi_server.chat.stored_runs import StoredRuns
 from mochi_server.chat.turn_input import restored_input
-from mochi_server.chat.turn_messages import (
-    stopped_change,
-    stopped_messages,
-    turn_messages,
-    turn_of_agent,
-    unfinished_calls,
-)
+from mochi_server.chat.turn_messages import turn_messages, turn_of_agent
 from mochi_server.events import ChatEvent, Status
 from mochi_server.services.keys import KeyRing
 from mochi_server.services.usage import TurnLimiter
-from mochi_server.sessions.audit import audit
 from mochi_server.sessions.caller import acting_as
 from mochi_server.sessions.change import Change
-from mochi_server.sessions.session import ChatSession, goes_on
+from mochi_server.sessions.session import ChatSession, turn_to_end
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.turn import Approval, Decision, StoredTurn, TurnState
 from mochi_server.sessions.versions import versions_removed
@@ -334,29 +329,3 @@ class StoredTurns:
 
 def warn_of_unreadable(session_id: str, error: ValueError) -> None:
     logger.warning("stored turn cannot be read session_id=%s: %s", session_id, error)
-
-
-def turn_to_end(session: ChatSession, *, only_waiting: bool) -> StoredTurn | None:
-    """Return the turn of a session if it goes on, or None.
-
-    If ``only_waiting`` is true, the turn must wait for approval. Its time may have passed.
-    """
-    turn = session.metadata.turn
-    if turn is None or not goes_on(session):
-        return None
-    if only_waiting and turn.state != "waiting_for_approval":
-        return None
-    return turn
-
-
-def audit_decision(
-    session_id: str, confirmation_id: str, tool_name: str, decision: Decision
-) -> None:
-    audit(
-        "Tool call decided",
-        session_id=session_id,
-        confirmation_id=confirmation_id,
-        tool=tool_name,
-        approved=decision.approved,
-        remember=decision.remember,
-    )

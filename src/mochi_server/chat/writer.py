@@ -6,31 +6,26 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.idempotency import run_ids
 from mochi_server.chat.partial_answer import PartialAnswer
-from mochi_server.chat.prompt import with_instructions
+from mochi_server.chat.turn_beginning import beginning_of_continued_turn, beginning_of_new_turn
 from mochi_server.chat.turn_input import TurnInput, stored_input
-from mochi_server.chat.turn_messages import replacement_images, turn_messages, with_replacement
+from mochi_server.chat.turn_messages import replacement_images, with_replacement
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent
 from mochi_server.inference.window_registry import WindowDecision
-from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.change import Change, VersionChange
-from mochi_server.sessions.history import History, complete_length, last_user_index
-from mochi_server.sessions.session import ChatSession, key_digest, user_message
+from mochi_server.sessions.history import History, last_user_index
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
 from mochi_server.sessions.types import (
     AssistantMessage,
     Blob,
     Image,
     Message,
-    ToolCall,
-    ToolCallFunction,
-    UnfinishedCalls,
     images_of,
     with_unreadable_images,
 )
@@ -38,6 +33,7 @@ from mochi_server.sessions.versions import versions_removed
 from mochi_server.tools.stored_calls import (
     interrupted_outcome,
     open_calls,
+    placeholder_result,
     stored_outcomes,
     tool_message,
 )
@@ -73,13 +69,11 @@ class TurnWriter:
         ``ValueError`` if an image of that turn is damaged.
         """
         if continued is None:
-            start = _start_of_new_turn(
+            start = beginning_of_new_turn(
                 session, turn_input, run_id, survives=survives, parent=parent
             )
         else:
-            messages = turn_messages(session, continued)
-            is_regeneration = turn_input.change == "regenerate"
-            start = _Start(continued, session.history, messages, is_regeneration)
+            start = beginning_of_continued_turn(session, turn_input, continued)
         self.conversation = conversation
         self.turn = start.turn
         self.history = start.history
@@ -323,7 +317,7 @@ class TurnWriter:
         if not self._is_regeneration:
             # Placeholder results are stored with the calls, so that after a crash each call has a
             # result.
-            partial = None if self.turn.survives else _placeholder([*self.added, message])
+            partial = None if self.turn.survives else placeholder_result([*self.added, message])
             change = Change(
                 [message], images=self._images(), partial=partial, ends_turn=is_last, turn=turn
             )
@@ -383,84 +377,3 @@ class TurnWriter:
     async def _finish_writes(self) -> None:
         await self.partial_answer.finish_flush()
         await self.wait_until_stored()
-
-
-def _placeholder(messages: Sequence[Message]) -> UnfinishedCalls | None:
-    """Return the placeholder from which crash recovery makes the results of the open calls in the
-    messages of a turn, or None if all have results.
-    """
-    calls = open_calls(messages)
-    if not calls:
-        return None
-    first, *others = calls
-    remaining: list[ToolCall] = []
-    for call in others:
-        function: ToolCallFunction = {"index": call.index, "name": call.name, "arguments": {}}
-        remaining.append({"id": call.id, "function": function})
-    result = tool_message(first, interrupted_outcome(first))
-    return {**result, "tool_calls": remaining}
-
-
-class _Start(NamedTuple):
-    """Turn and messages with which a writer begins."""
-
-    turn: StoredTurn
-    history: History
-    """Messages of the session, and the new messages."""
-    added: Sequence[Message]
-    """Messages of the answer that are stored."""
-    is_regeneration: bool
-    """Whether the answer replaces stored messages."""
-
-    def prompt(self, instructions: str | None) -> tuple[History, int]:
-        """Return the messages for the model, and the index of the user message to answer."""
-        user_index = last_user_index(self.history)
-        if user_index is None:
-            user_index = len(self.history)
-        earlier = self.history.prefix(self.turn.first)
-        earlier, turn_start = with_instructions(earlier, user_index, instructions)
-        return earlier.extended(self.added), turn_start
-
-
-def _start_of_new_turn(
-    session: ChatSession,
-    turn_input: TurnInput,
-    run_id: str,
-    *,
-    survives: bool,
-    parent: Parent | None,
-) -> _Start:
-    history = session.history.extended(_new_messages(turn_input, session))
-    first = turn_input.answer_index(history)
-    added: Sequence[Message] = ()
-    is_regeneration = False
-    if turn_input.change == "continue":
-        added = history[first : complete_length(history)]
-    else:
-        is_regeneration = first < len(history)
-    turn = StoredTurn(
-        run_ids(session, turn_input, run_id),
-        first=first,
-        input=stored_input(turn_input, replaces=is_regeneration) if survives else None,
-        replacement=[] if survives and is_regeneration else None,
-        parent=parent,
-        sender=CALLER.get().key,
-        key_digest=_key_digest(turn_input, session),
-    )
-    return _Start(turn, history, added, is_regeneration)
-
-
-def _new_messages(turn_input: TurnInput, session: ChatSession) -> list[Message]:
-    messages: list[Message] = list(turn_input.results)
-    text = turn_input.new_message
-    if text is not None:
-        digest = _key_digest(turn_input, session)
-        message = user_message(text, turn_input.images, turn_input.attachments, key_digest=digest)
-        messages.append(message)
-    return messages
-
-
-def _key_digest(turn_input: TurnInput, session: ChatSession) -> str | None:
-    if turn_input.key is None:
-        return None
-    return key_digest(session.session_id, turn_input.key)

@@ -546,6 +546,19 @@ def goes_on(session: ChatSession) -> bool:
     return turn is not None and turn.survives and turn.parent is None
 
 
+def turn_to_end(session: ChatSession, *, only_waiting: bool) -> StoredTurn | None:
+    """Return the turn of a session if it goes on, or None.
+
+    If ``only_waiting`` is true, the turn must wait for approval. Its time may have passed.
+    """
+    turn = session.metadata.turn
+    if turn is None or not goes_on(session):
+        return None
+    if only_waiting and turn.state != "waiting_for_approval":
+        return None
+    return turn
+
+
 def refuse_if_turn_goes_on(session: ChatSession) -> None:
     """Raise ``SessionBusy`` if a locked session has a turn that goes on, such as one that waits for
     approval.

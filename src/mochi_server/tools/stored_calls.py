@@ -5,7 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from mochi_server.sessions.history import INTERRUPTED
-from mochi_server.sessions.types import AssistantMessage, Message, ToolMessage, tool_calls_of
+from mochi_server.sessions.types import (
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolCallFunction,
+    ToolMessage,
+    UnfinishedCalls,
+    tool_calls_of,
+)
 from mochi_server.tools.toolbox import DecidedBy, ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 
@@ -142,3 +150,21 @@ def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> ToolMessage:
     if outcome.execution_time:
         message["execution_time"] = outcome.execution_time
     return message
+
+
+def placeholder_result(messages: Sequence[Message]) -> UnfinishedCalls | None:
+    """Return an interrupted result of the first open call in the messages of a turn, with the other
+    open calls.
+
+    From it, crash recovery makes the results of all of them. Return None if all calls have results.
+    """
+    calls = open_calls(messages)
+    if not calls:
+        return None
+    first, *others = calls
+    remaining: list[ToolCall] = []
+    for call in others:
+        function: ToolCallFunction = {"index": call.index, "name": call.name, "arguments": {}}
+        remaining.append({"id": call.id, "function": function})
+    result = tool_message(first, interrupted_outcome(first))
+    return {**result, "tool_calls": remaining}
