@@ -116,26 +116,26 @@ ENVIRONMENT = Step("environment", "uv sync --locked --group docs --group browser
 PACKAGES = [
     Step(
         "node packages",
-        "for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js tests/anthropic/js "
-        "tests/frontends/js tests/coding_agents/js docs/examples/react; "
-        f"do (cd $d && {NPM_CI}); done",
+        "for d in tests/contract/ts tests/openai/js tests/anthropic/js tests/frontends/js "
+        f"tests/stub/js tests/mcp/js docs/examples/react; do (cd $d && {NPM_CI}); done",
         NODE,
     ),
     Step("Debian packages", DEBIAN_PACKAGES, needs=("apt-get",)),
 ]
 """What some of the later steps need."""
 
-WITHOUT_PACKAGES = [
+FIRST_TIER = Step(
+    "first tier, with coverage of lines",
+    f"COVERAGE_BRANCHES=false {ON_NEWEST if Path(NEWEST).exists() else 'uv run'} pytest -q -n 3 "
+    f"--cov --cov-report=term --cov-fail-under={LINES_FLOOR}",
+)
+"""The README's test command, whose summary ends the run."""
+WHILE_PACKAGES_INSTALL = [
+    FIRST_TIER,
     Step(
         "types, also for Windows and macOS",
         "uv run mypy --strict && uv run mypy --strict --platform win32 src "
         "&& uv run mypy --strict --platform darwin src",
-    ),
-    Step(
-        "client frameworks",
-        "env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-frameworks uv run --locked --quiet "
-        f"--no-dev --group frameworks pytest -q -n 0 -m slow {FRAMEWORKS} tests/stub/frameworks "
-        "tests/openai/frameworks",
     ),
     Step(
         "unit tests on Python 3.10",
@@ -150,16 +150,12 @@ WITHOUT_PACKAGES = [
         "format, lint, lock", "uv run ruff format --check && uv run ruff check && uv lock --check"
     ),
 ]
-"""The steps of every commit that need none of the packages."""
+"""Steps of every commit that need none of the packages, the longest first.
 
-FIRST_TIER = Step(
-    "first tier, with coverage of lines",
-    f"COVERAGE_BRANCHES=false {ON_NEWEST if Path(NEWEST).exists() else 'uv run'} pytest -q -n 3 "
-    f"--cov --cov-report=term --cov-fail-under={LINES_FLOOR}",
-)
-"""The README's test command, whose summary ends the run."""
-WITH_PACKAGES = [
-    FIRST_TIER,
+Those after the first tier end when the packages are installed, so that the second tier can start.
+"""
+
+AFTER_PACKAGES = [
     Step(
         "second tier, in its short form",
         f"{PYTEST} -n 4 -m {SECOND_TIER} {IGNORED} --ignore tests/fuzz",
@@ -171,9 +167,19 @@ WITH_PACKAGES = [
     ),
     # Collecting them takes 15 s of CPU, which each worker of the second tier would need.
     Step("fuzzed requests", f"{PYTEST} -n 0 -m {SECOND_TIER} tests/fuzz"),
+    Step(
+        "client frameworks",
+        "env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-frameworks uv run --locked --quiet "
+        f"--no-dev --group frameworks pytest -q -n 0 -m slow {FRAMEWORKS} tests/stub/frameworks "
+        "tests/openai/frameworks",
+    ),
     Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser"),
     Step("tutorial from the wheel", "uv run python -m tests.docs_tooling.first_hour"),
-    Step("coding agents", f"{PYTEST} -n 0 -m slow tests/coding_agents", NODE),
+    Step(
+        "coding agents",
+        f"(cd tests/coding_agents/js && {NPM_CI}) && {PYTEST} -n 0 -m slow tests/coding_agents",
+        NODE,
+    ),
     Step("AI SDK and AG-UI clients", "cd tests/frontends/js && uv run node --test", NODE),
     Step("JavaScript clients", "cd tests/stub/js && uv run node --test", NODE),
     Step("TypeScript types", "cd tests/contract/ts && uv run npm run --silent check", NODE),
@@ -251,9 +257,9 @@ def run_side_by_side() -> list[Result]:
     """Run the steps of a commit, those that need packages after these are installed."""
     with ThreadPoolExecutor((os.cpu_count() or 1) + 2) as pool:
         packages = [pool.submit(run, step) for step in PACKAGES]
-        running = [pool.submit(run, step) for step in WITHOUT_PACKAGES]
+        running = [pool.submit(run, step) for step in WHILE_PACKAGES_INSTALL]
         wait(packages)
-        running += [pool.submit(run, step) for step in WITH_PACKAGES]
+        running += [pool.submit(run, step) for step in AFTER_PACKAGES]
         return [future.result() for future in [*packages, *running]]
 
 
