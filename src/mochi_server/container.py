@@ -235,7 +235,6 @@ class Services:
         self.expiry = SessionExpiry(
             self.turns, idle_seconds=settings.temporary_session_hours * SECONDS_PER_HOUR
         )
-        self.stores.on_sessions_lost(self.turns.abort_all)
         self.transfers = ImportExportService(
             self.store,
             gateway.fleet,
@@ -271,7 +270,7 @@ class Services:
 
         Raises ``MochiError`` if the stores cannot be used.
         """
-        await self.stores.open()
+        await self.stores.open(self.turns.abort_all)
         await self.mcp.open()
         self.webhooks.open()
         self.usage.open()

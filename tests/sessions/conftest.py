@@ -38,12 +38,15 @@ async def postgres_store(url: str) -> AsyncGenerator[PostgresSessionStore, None]
     from mochi_server.storage.postgres.store import PostgresSessionStore
     from mochi_server.storage.postgres.webhooks import PostgresWebhookOutbox
 
+    async def connected(_: object) -> None:
+        """Do nothing after a connect."""
+
     database = Database(url)
     process = ServerProcess(database)
     await database.open()
     try:
         await migrate(database)
-        await process.open()
+        await process.open(connected)
         yield PostgresSessionStore(database, process, PostgresWebhookOutbox(database))
     finally:
         await process.aclose()

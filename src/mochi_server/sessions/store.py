@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from pydantic import BaseModel
 
@@ -396,6 +396,9 @@ def _visible(query: SessionQuery) -> SessionQuery | None:
     return replace(query, owner=caller.owner)
 
 
+OnSessionsLost: TypeAlias = Callable[[Collection[str]], None]
+
+
 class Stores(Protocol):
     """Protocol of the session stores of a server for the sessions of users and of agents."""
 
@@ -412,19 +415,15 @@ class Stores(Protocol):
         """Whether the storage was reachable at the last access."""
         return True
 
-    async def open(self) -> None:
+    async def open(self, on_sessions_lost: OnSessionsLost = lambda _: None) -> None:
         """Open the stores and register this process.
 
-        Raises ``MochiError`` if the storage is unusable.
+        ``on_sessions_lost`` is called with the IDs of sessions that this process had locked and
+        another server has taken over. Raises ``MochiError`` if the storage is unusable.
         """
 
     async def check(self) -> None:
         """Raise ``StorageFailed`` or ``StorageBusy`` if sessions cannot be stored."""
-
-    def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
-        """Call ``callback`` with the ids of sessions that this process had locked and another
-        server has taken over.
-        """
 
     async def aclose(self) -> None:
         """Wait for pending writes and close the stores."""

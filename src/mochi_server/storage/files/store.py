@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
 from functools import partial, wraps
@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, StorageFailed
 from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.session import ChatSession, SessionMetadata
-from mochi_server.sessions.store import SessionPage, SessionStore, Stores
+from mochi_server.sessions.store import OnSessionsLost, SessionPage, SessionStore, Stores
 from mochi_server.sessions.turn_counts import LocalTurnCounter
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files import atomic_files
@@ -234,7 +234,8 @@ class FileStores(Stores):
         if self._has_agents():
             self.agents.lock()
 
-    async def open(self) -> None:
+    async def open(self, _: OnSessionsLost = lambda _: None) -> None:
+        """Open the stores. Another process never takes over a session that is stored in files."""
         await self.chats.open()
         for directory in self._unlocked_directories:
             await asyncio.to_thread(atomic_files.remove_temporary, directory)
@@ -247,11 +248,6 @@ class FileStores(Stores):
 
     async def check(self) -> None:
         await self.chats.check()
-
-    def on_sessions_lost(self, _: Callable[[Collection[str]], None]) -> None:
-        """Do nothing, because another process never takes over a session that is stored in
-        files.
-        """
 
     async def aclose(self) -> None:
         await self.chats.aclose()

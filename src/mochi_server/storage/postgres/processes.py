@@ -10,7 +10,7 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import psycopg
 
@@ -91,6 +91,9 @@ async def locked_names(connection: Connection, namespace: str, names: Iterable[s
     return {name for name in names if lock_key(namespace, name) in locked_keys}
 
 
+OnConnected: TypeAlias = Callable[[Connection], Awaitable[None]]
+
+
 class ServerProcess:
     """Registration, heartbeat and locks of this server process.
 
@@ -102,11 +105,6 @@ class ServerProcess:
         requests.
         """
         self.name = new_id()
-        self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
-        """Function that is called after each connect.
-
-        By then, this process has its locks again, except taken ones.
-        """
         self._url = url
         self._database = database
         self._connection: Connection | None = None
@@ -118,16 +116,17 @@ class ServerProcess:
     def connected(self) -> bool:
         return self._connection is not None
 
-    async def open(self) -> None:
+    async def open(self, on_connected: OnConnected) -> None:
         """Register this process in the database and start its heartbeat.
 
-        Raises ``StorageFailed``.
+        ``on_connected`` is called after each connect. By then, this process has its locks again,
+        except taken ones. Raises ``StorageFailed``.
         """
         try:
-            await self._connect()
+            await self._connect(on_connected)
         except psycopg.Error as error:
             raise db.failure("register this process in the database", error) from error
-        self._heartbeat = asyncio.get_running_loop().create_task(self._run_heartbeat())
+        self._heartbeat = asyncio.get_running_loop().create_task(self._run_heartbeat(on_connected))
 
     async def try_lock(self, key: int) -> bool:
         """Acquire a lock, or return False if another process has it.
@@ -177,7 +176,7 @@ class ServerProcess:
                 await asyncio.wait_for(connection.execute(_UNREGISTER, [self.name]), _CLOSE_SECONDS)
             await connection.close()
 
-    async def _connect(self) -> None:
+    async def _connect(self, on_connected: OnConnected) -> None:
         connection = await self._database.connect()
         try:
             await connection.execute(
@@ -186,8 +185,7 @@ class ServerProcess:
             await connection.execute(_HEARTBEAT, [self.name, self._url])
             for key in list(self._locked):
                 await connection.execute("SELECT pg_try_advisory_lock(%s)", [key])
-            if self.reconnected is not None:
-                await self.reconnected(connection)
+            await on_connected(connection)
         except BaseException:
             await connection.close()
             raise
@@ -207,7 +205,7 @@ class ServerProcess:
                 raise db.failure("lock a session", error) from error
         return bool(row and row[0])
 
-    async def _run_heartbeat(self) -> None:
+    async def _run_heartbeat(self, on_connected: OnConnected) -> None:
         """Send heartbeats, and reconnect after an outage.
 
         If the database rejects a heartbeat, keep the connection.
@@ -218,7 +216,7 @@ class ServerProcess:
                 connection = self._connection
                 try:
                     if connection is None:
-                        await asyncio.wait_for(self._connect(), _TIMEOUT_SECONDS)
+                        await asyncio.wait_for(self._connect(on_connected), _TIMEOUT_SECONDS)
                         logger.warning("database connection restored")
                     else:
                         heartbeat = connection.execute(_HEARTBEAT, [self.name, self._url])

@@ -9,7 +9,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
     Coroutine,
     Mapping,
     Sequence,
@@ -734,7 +733,7 @@ class PostgresStores(rules.Stores):
     def connected(self) -> bool:
         return self._process.connected
 
-    async def open(self) -> None:
+    async def open(self, on_sessions_lost: rules.OnSessionsLost = lambda _: None) -> None:
         """Connect, migrate the schema, register this process and start crash recovery.
 
         Stores that only read connect and check the version of the schema.
@@ -746,7 +745,11 @@ class PostgresStores(rules.Stores):
             await require_current_schema(self._database)
             return
         await migrate(self._database)
-        await self._process.open()
+
+        async def connected(connection: Connection) -> None:
+            on_sessions_lost(await self.chats.lost_sessions(connection))
+
+        await self._process.open(connected)
         await self.peers.open()
         self._tasks = [asyncio.ensure_future(self._clean_up())]
 
@@ -756,12 +759,6 @@ class PostgresStores(rules.Stores):
         async with self._database.connection("store sessions", _CHECK_SECONDS) as connection:
             if await fetch_one(connection, "SHOW transaction_read_only") == ("on",):
                 raise ReadOnlySqlTransaction  # becomes StorageUnavailable
-
-    def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
-        async def reconnected(connection: Connection) -> None:
-            callback(await self.chats.lost_sessions(connection))
-
-        self._process.reconnected = reconnected
 
     async def aclose(self) -> None:
         await cancel_and_wait(self._tasks)
