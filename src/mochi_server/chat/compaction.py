@@ -88,6 +88,8 @@ def _keys(prompt: Prompt, model: str) -> Iterator[tuple[int, bytes]]:
 class CompactionPrompt:
     """Prompt that requests a summary of the messages from ``start`` to ``end``: as many as fit, up
     to ``required_end``.
+
+    The constructor raises ``ContextOverflow`` if no summary is enough.
     """
 
     def __init__(self, allocation: Allocation, prompt: Prompt, budget: Budget) -> None:
@@ -116,7 +118,7 @@ class CompactionPrompt:
     ) -> Checkpoint:
         """Request summaries until one covers ``required_end`` messages. Return the last one.
 
-        Raises ``OllamaError``.
+        Raises the errors of ``ModelGateway.send``.
         """
         payload = payload_without_thinking(
             self._allocation.model, model, self.summary_tokens, keep_alive
@@ -139,9 +141,10 @@ class CompactionPrompt:
         self._make_room(rest, self.summary_tokens // 4)
 
     async def fit(self, refused: int | None) -> FixedPrompt:
-        """Return a prompt with as many messages as fit into the window.
+        """Return a prompt with as many messages as fit into the window, and set ``end``.
 
-        A refusal has improved the estimate.
+        A refusal has improved the estimate. Raise ``ContextOverflow`` if the prompt after it is not
+        shorter.
         """
         refused_size = self.size
         if refused is not None:
@@ -209,7 +212,7 @@ async def _summary(gateway: ModelGateway, request: ModelRequest) -> str:
     """Request a summary, and once more if it is empty.
 
     If the model only reasons, its reasoning, which may have reached the limit of tokens, is the
-    summary. Raises ``OllamaError`` if there is neither.
+    summary. Raises ``OllamaError`` if there is neither, and the errors of ``ModelGateway.send``.
     """
     answer = await _answer(gateway, request)
     if not answer.content.strip():

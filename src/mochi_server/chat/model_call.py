@@ -141,7 +141,8 @@ class ModelCall:
         """Send a history to the model and pass the lines of its answer to ``on_lines``.
 
         ``format`` overrides the format of the turn. A request with ``tools`` does not have the
-        latter, because the model would not call them. Raises ``MochiError``.
+        latter, because the model would not call them. Nor has the request for a plan (``plans``).
+        Raises ``MochiError``.
         """
         if not self.model.has_capability("tools"):
             tools = []
@@ -221,7 +222,8 @@ class ModelCall:
     async def repair(self, text: str, problem: str, schema: Mapping[str, Any]) -> tuple[str, Line]:
         """Request another answer, which fits ``schema``, in place of ``text``.
 
-        Return it and its last line. Raises ``MochiError``.
+        Return it and its last line. The turn must have a format, and ``send`` must have returned.
+        Raises ``MochiError``.
         """
         request, prompt = self._latest
         prompt = prompt.extended(text, _CORRECTION.format(problem[:_MAX_PROBLEM_CHARS]))
@@ -234,7 +236,8 @@ class ModelCall:
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
         """Replace the oldest turns by a stored summary.
 
-        Raises ``ContextOverflow`` if that is not enough.
+        Raises ``ContextOverflow`` if that is not enough, and the errors of the gateway and the
+        store.
         """
         self._report("compacting")
         compaction = CompactionPrompt(self.allocation, prompt, budget)
@@ -306,7 +309,8 @@ class TurnPrompt:
     def _earlier_trim_end(self, window: int | None) -> int:
         """Return the number of messages that the session's latest prompt has trimmed.
 
-        A prompt that trims them again begins with the same text, which is cached.
+        A prompt that trims them again begins with the same text, which is cached. Return 0 if that
+        prompt had another window, or if the history lacks its last trimmed message.
         """
         trim = self.call.gateway.trims.get(self.call.session.session_id)
         if trim is not None:

@@ -157,7 +157,7 @@ class ModelGateway:
 
     @property
     def host(self) -> Host:
-        """The host of this gateway, or the first one that responds."""
+        """The host of this gateway, or the first one of ``fleet.up``."""
         return self._only or self.fleet.up[0]
 
     @property
@@ -173,7 +173,7 @@ class ModelGateway:
     async def pinned(self, name: str | None) -> "ModelGateway":
         """Return the gateway to the host of this name, or this one for None.
 
-        Raises ``OllamaUnreachable``.
+        Raises ``HostsUnreachable`` if the list of hosts does not contain it.
         """
         if name is None:
             return self
@@ -191,7 +191,7 @@ class ModelGateway:
         """Return the gateway to the host that suits a request for a session best.
 
         Prefer a host that has ``model``, then the host of the session's latest turn, and then a
-        host that has loaded the model.
+        host that has loaded the model. Return this gateway if it has one host only.
         """
         if self.fleet.is_single or self._only:
             return self
@@ -256,7 +256,7 @@ class ModelGateway:
     async def send(self, request: ModelRequest, on_lines: OnLines) -> AnswerReport:
         """Send a request and pass batches of lines to ``on_lines``.
 
-        Raises ``OllamaError`` and ``ContextOverflow``.
+        Raises ``OllamaError``, ``OllamaUnreachable``, ``ModelNotFound`` and ``ContextOverflow``.
         """
         return await self._on_best_host(request, partial(self._post_chat, request, on_lines))
 
@@ -501,6 +501,7 @@ class ModelGateway:
         )
 
     def _digest_of_conversation(self, request: ModelRequest) -> str | None:
+        """Return the digest of the session's latest turn, or None unless it had the same model."""
         turn = self.hosts_of_turns.get(request.session_id)
         if turn is None or turn.model != qualified_name(request.model):
             return None
@@ -520,6 +521,8 @@ def _overflow(allocation: Allocation, tokens: int) -> ContextOverflow:
 
 def _adapt_window(request: ModelRequest, size: PromptSize, error: OllamaError) -> int | None:
     """Change the window after an error, or return the tokens of a prompt that must be shorter.
+
+    Return None if the window has changed and the same prompt can be sent again.
 
     Raises ``error`` if it is neither a refused prompt nor a lack of memory that a smaller window
     can mend.
