@@ -21,7 +21,10 @@ _OLLAMA_FAILURES = (errors.OllamaError, errors.OllamaUnreachable)
 
 
 async def execute_run(turn: PreparedTurn, run: Run) -> TurnResult:
-    """Execute the turn of a run, publish its events and return its result."""
+    """Execute the turn of a run, publish its events and return its result.
+
+    If the user message cannot be stored, cancel the turn and return a result with that error.
+    """
     gate = _EventGate(run, turn.writer)
     reported = [*run.log.warnings]
     result = await execute_turn(turn, gate.publish, run.control, reported)
@@ -40,6 +43,9 @@ async def execute_turn(
     reported: Sequence[TurnWarning] = (),
 ) -> TurnResult:
     """Execute a turn and store its end. Return its result, which contains the error, if any.
+
+    A cancellation is not raised, but becomes part of the result. If the turn is suspended or
+    continues at the next server, it has no end to store.
 
     ``reported`` has the warnings that the turn published before it was continued.
     """

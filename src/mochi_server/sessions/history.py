@@ -146,7 +146,8 @@ INTERRUPTED = "The turn was interrupted before this call had a result."
 def close_partial(partial: PartialMessage) -> list[Message]:
     """Return the messages of a partial answer or placeholder, marked as interrupted.
 
-    A placeholder becomes a result for each open call. The IDs are the same at each call.
+    A placeholder (``UnfinishedCalls``) becomes a result for each open call. The message IDs are
+    the same each time.
     """
     first = partial.copy()
     first["interrupted"] = True

@@ -224,6 +224,8 @@ class StoredTurn:
     def was_lost(self) -> bool:
         """Whether the server of the turn died, so that it is unknown which of its requests were
         decided.
+
+        It is also true while a server runs a turn that has requested no approval.
         """
         is_interrupted = self.state == "running" and self.approval is None
         return is_interrupted or (

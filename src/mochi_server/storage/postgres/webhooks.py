@@ -35,7 +35,10 @@ WHERE webhook_id = %s"""
 
 
 async def insert_notices(connection: Connection, notices: Iterable[Notice]) -> None:
-    """Store notices in the transaction of the change that they report."""
+    """Store notices in the transaction of the change that they report.
+
+    Skip those that are stored already.
+    """
     for notice in notices:
         await connection.execute(
             _ADD, [notice.webhook_id, notice.session_id, notice.body, notice.is_request]
