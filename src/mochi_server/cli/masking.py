@@ -122,7 +122,10 @@ def masked_json_text(text: str, mask: Mask) -> str:
 
 
 def masked_setting(name: str, value: Any, mask: Mask) -> Any:
-    """Return a setting of a session with masked free text."""
+    """Return a setting of a session with masked free text.
+
+    Settings that have no free text stay as they are.
+    """
     match name:
         case "options":
             return _masked_options(value, mask)

@@ -66,7 +66,10 @@ class PendingAuthorization:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def end(self, state: str, outcome: str) -> None:
-        """Store the outcome, which is ``SUCCESS`` or the reason of a failure."""
+        """Store the outcome, which is ``SUCCESS`` or the reason of a failure.
+
+        Do nothing if a new authorization has begun, or if this one has expired.
+        """
         pending = await self._load(state)
         if pending is not None:
             await self._save(pending.model_copy(update={"outcome": outcome, "redirect": None}))
@@ -74,7 +77,10 @@ class PendingAuthorization:
     async def finish(self, redirect: Redirect, seconds: float) -> str | None:
         """Store the redirect, wait for the authorization, and return its outcome.
 
-        Return None if the state belongs to no authorization, or to one that has its redirect.
+        After ``seconds`` without an outcome, return the reason of a failure.
+
+        Return None if the state belongs to no authorization, or to one that has its redirect, has
+        ended or has expired.
         """
         pending = await self._load(redirect.state)
         if pending is None or pending.redirect is not None or pending.outcome is not None:

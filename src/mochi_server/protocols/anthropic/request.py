@@ -188,5 +188,5 @@ def _generation(request: ConversationRequest) -> GenerationOptions:
 
 
 def omitted_names(request: ConversationRequest) -> list[str]:
-    """Return the names of the tools that the model does not receive."""
+    """Return the names of the tools that Anthropic defines, which the model does not receive."""
     return [tool.name for tool in request.tools or () if tool.type not in _CUSTOM]

@@ -31,7 +31,8 @@ class _Place:
 def new_session(conversation: Conversation, models: Sequence[ModelInfo]) -> NewSession:
     """Build the session of a conversation, and return it with its images.
 
-    If ``models`` does not have the conversation's model, the default model answers.
+    If ``models`` does not have the conversation's model, the default model answers. If ``models``
+    is empty, the session has the conversation's model.
     """
     model = conversation.model or _UNKNOWN
     if not _has_model(models, model):
@@ -83,7 +84,7 @@ def placed_versions(conversation: Conversation) -> Versions:
 
 
 def _places_in(messages: Sequence[Message], version_id: str | None) -> dict[str | None, _Place]:
-    """Return the place after each message of a version, or of the history.
+    """Return the place after each message of a version, or of the history, by the message ID.
 
     None is the key of the first place, which is after the system message.
     """
@@ -135,7 +136,10 @@ def _has_model(models: Sequence[ModelInfo], name: str) -> bool:
 
 
 def _default_model(models: Sequence[ModelInfo]) -> str | None:
-    """Return the first model, by preference one that is not in the cloud."""
+    """Return the first model, by preference one that is not in the cloud.
+
+    Return None if there are no models.
+    """
     if not models:
         return None
     first = min(models, key=lambda model: model.is_cloud)
