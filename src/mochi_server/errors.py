@@ -39,6 +39,11 @@ class MochiError(Exception):
             cls.fields = tuple(dict.fromkeys(filter(None, placeholders)))
 
     def __init__(self, *values: Any, **details: Any) -> None:
+        """Without a ``template``, the only value is the message.
+
+        With one, ``values`` are the details, in the order of ``fields``. Other ``details`` are
+        ignored.
+        """
         self.details = details
         if self.template:
             self.details = dict(zip(self.fields, values, strict=True))
@@ -49,7 +54,10 @@ class MochiError(Exception):
 
     @classmethod
     def restored(cls, message: str, details: dict[str, Any] | None = None) -> "MochiError":
-        """Return an error of this class with a message that was stored, and with ``details``."""
+        """Return an error of this class with a message that was stored, and with ``details``.
+
+        It lacks the attributes that subclasses set in their constructors.
+        """
         error = cls.__new__(cls)
         error.message = message
         error.details = details or {}
@@ -272,7 +280,7 @@ class ModelNotFound(MochiError):
         }
 
     def with_models(self, models: Sequence[str]) -> "ModelNotFound":
-        """Return this error with other available models."""
+        """Return a copy of this error with other available models."""
         return type(self)(self.details["model"], models=models, **self._options)
 
     @classmethod
@@ -829,7 +837,8 @@ def all_errors() -> list[type[MochiError]]:
 def restored_error(code: str, message: str) -> MochiError:
     """Return an error that was stored as its code and message.
 
-    An unknown code is that of an unexpected error.
+    Of several classes with the code, the first one counts. An unknown code is that of an unexpected
+    error.
     """
     for error in all_errors():
         if error.code == code:

@@ -233,6 +233,9 @@ _ID: _Schema = {
 class EventUnion:
     """Schemas of the events of a stream.
 
+    Events of the same type must be adjacent in ``events``, a base class before its subclasses.
+    ``last`` is the type of the last event of a stream.
+
     If ``prefix`` is set, schema names begin with it, and events have no IDs.
     """
 

@@ -91,7 +91,10 @@ class CompareRequest(StrictBody):
     )
 
     async def comparison(self, service: CompareService) -> Comparison:
-        """Return the validated request. Raises ``InvalidComparison`` or ``ValidationFailed``."""
+        """Admit the comparison, and return the validated request.
+
+        Raises ``InvalidComparison``, ``ValidationFailed`` and the errors of ``service``.
+        """
         if not isinstance(self.message, str) or not self.message.strip():
             raise InvalidComparison("message is required")
         if len(self.message) > MAX_MESSAGE_CHARS:

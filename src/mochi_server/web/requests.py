@@ -40,7 +40,7 @@ NATIVE_ERRORS = ErrorFormat(ErrorEnvelope, lambda error: (error.status, error.bo
 class Protocol:
     """Registration of a protocol.
 
-    Its errors and headers apply to all paths of the prefixes of it and its router.
+    Its errors and headers apply to all paths below ``prefix`` plus the prefix of ``router``.
     """
 
     prefix: str
@@ -84,7 +84,7 @@ def protocol_at(path: str, protocols: Iterable[Protocol]) -> Protocol | None:
 
 
 def header(scope: Scope, name: bytes) -> str:
-    """Return the value of a header, or "" if it is absent."""
+    """Return the first value of a header, or "" if it is absent. ``name`` is in lower case."""
     for key, value in scope["headers"]:
         if key == name:
             return str(value.decode("latin-1"))
@@ -169,7 +169,8 @@ class ClientDisconnected(Exception):
 async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
     """Await ``work`` and return its result.
 
-    On a disconnect, cancel ``work`` and raise ``ClientDisconnected``.
+    On a disconnect, or if ``receive`` fails, cancel ``work`` and raise ``ClientDisconnected``. A
+    request body that is not yet read is discarded.
     """
     task = asyncio.ensure_future(work)  # a task resumes fewer frames per event than an await
     receive = request.receive if isinstance(request, Request) else request
