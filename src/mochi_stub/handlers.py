@@ -76,7 +76,7 @@ class ModelRegistry:
     def refresh(self) -> None:
         """Replace the declared models if they have changed.
 
-        Models that client requests added remain.
+        Models that client requests added remain. Declared models that they deleted return.
         """
         declared = tuple(self._read_declared())
         if declared == self.declared:

@@ -176,6 +176,10 @@ class StubServer:
             await asyncio.sleep(seconds / self.speed)
 
     def _resolve_reply(self, prompt: Prompt, model: Model) -> Reply:
+        """Return the scripted reply, or else the one that the stub selects.
+
+        If an error occurs, log it and return a failure.
+        """
         try:
             scripted = self.resolve(prompt) if self.resolve else None
             if scripted is None:
@@ -250,10 +254,10 @@ class ScriptedStub(StubServer):
 
         A request with several prompts or choices takes one reply.
 
-        A reply is a text, a `ToolCall`, a `Reply`, or a function.
+        A reply is a text, a `ToolCall`, a `Reply`, or a function. Raises TypeError for others.
 
         A function gets the prompt and returns a text, a `ToolCall`, a `Reply`, or None for the
-        built-in reply. Raises TypeError for other values.
+        built-in reply. If it fails or returns another value, the request fails.
         """
         self._is_scripted = True
         checked: list[Scripted | Resolve] = []

@@ -139,7 +139,7 @@ def functions_to_call(
     its name in the text.
 
     If names are equally similar, the words of descriptions and parameters count. With
-    `by_description` they suffice.
+    `by_description` they suffice. Return no function if the text has no such words.
     """
     named = []
     for function in offered:
@@ -231,7 +231,10 @@ class _Arguments:
         return not lists_required and "default" not in declared
 
     def _assigned(self, name: str, declared: Schema) -> Any:
-        """Return the value after `name=` or `name:`, or else the first enum value in the text."""
+        """Return the value after `name=` or `name:`, or else the first enum value in the text.
+
+        Return `_MISSING` if there is neither, or if the value does not have the declared type.
+        """
         # A mark at the end of a word ends the sentence.
         word = r"[^\s,;)}]*[^\s,;)}.!?]|[^\s,;)}]+"
         value = rf"(?:\"([^\"]*)\"|'([^']*)'|({word}))"
@@ -250,6 +253,7 @@ class _Arguments:
         return _MISSING
 
     def _guessed(self, name: str, declared: Schema, sample: Any) -> Any:
+        """Return a value of the sample's type from the text, or `_MISSING`."""
         if "enum" in declared or "const" in declared or isinstance(sample, bool):
             return _MISSING
         if isinstance(sample, (int, float)) and self.numbers:
@@ -357,6 +361,7 @@ def _permits_number(schema: Schema, number: float) -> bool:
 
 
 def _converted(value: str, declared: Schema) -> Any:
+    """Return a value as its declared type, or `_MISSING` if that is impossible."""
     kind = declared.get("type")
     if kind in (None, "string"):
         return value

@@ -36,6 +36,22 @@ _UNITS = {
     "m": 60.0,
     "h": 3600.0,
 }
+_THINK_VALUES = '"high", "medium", "low", "max", true, or false'
+_THINK_LEVELS = ("low", "medium", "high", "max")
+_NO_OBJECT = "Value looks like object, but can't find closing '}' symbol"
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_KINDS = {"boolean": "bool", "integer": "number", "decimal": "number"}
+_TYPES = {"boolean": "bool", "integer": "int", "object": "map[string]interface {}"}
+_OWNERS = {
+    "tools": "Tool",
+    "tools.function": "ToolFunction",
+    "tools.function.parameters": "ToolFunctionParameters",
+    "tools.function.parameters.properties": "ToolFunctionParameters",
+}
+"""Types that Ollama's messages name for the fields below a path.
+
+For other paths, they name the type of the request.
+"""
 
 
 def _duration(value: Any, _location: Location) -> float:
@@ -90,24 +106,6 @@ def _seconds(duration: str) -> float | None:
     return seconds
 
 
-THINK_VALUES = '"high", "medium", "low", "max", true, or false'
-THINK_LEVELS = ("low", "medium", "high", "max")
-NO_OBJECT = "Value looks like object, but can't find closing '}' symbol"
-_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
-_KINDS = {"boolean": "bool", "integer": "number", "decimal": "number"}
-_TYPES = {"boolean": "bool", "integer": "int", "object": "map[string]interface {}"}
-_OWNERS = {
-    "tools": "Tool",
-    "tools.function": "ToolFunction",
-    "tools.function.parameters": "ToolFunctionParameters",
-    "tools.function.parameters.properties": "ToolFunctionParameters",
-}
-"""Types that Ollama's messages name for the fields below a path.
-
-For other paths, they name the type of the request.
-"""
-
-
 def with_checked_body(
     request_type: str, check: Check, handler: Callable[[Stub, Request, JsonObject], Result]
 ) -> Handler:
@@ -151,7 +149,10 @@ def _mismatch(request_type: str, error: ValidationError) -> str:
 
 
 def _typed_check(type_name: str, literal: Any) -> Check:
-    """Build a check whose errors name the type of the value as Ollama does."""
+    """Build a check whose errors name the type of the value as Ollama does.
+
+    Errors of a value inside this one keep their type.
+    """
     check = schema(literal)
 
     def typed_check(value: Any, location: Location) -> Any:
@@ -168,12 +169,12 @@ def _typed_check(type_name: str, literal: Any) -> Check:
 def _mapping(item: Check) -> Check:
     """Build a check for an object with values that match `item` or are null.
 
-    Raises HttpError for another value.
+    The check raises HttpError if the value is not an object.
     """
 
     def check(value: Any, location: Location) -> Any:
         if not isinstance(value, dict):
-            raise HttpError(400, NO_OBJECT)
+            raise HttpError(400, _NO_OBJECT)
         entries = {}
         for key, entry in value.items():
             entries[key] = None if entry is None else item(entry, location)
@@ -203,9 +204,9 @@ def _think(value: Any, _location: Location) -> bool | str:
     if isinstance(value, bool):
         return value
     if not isinstance(value, str):
-        raise HttpError(400, f"think must be a boolean or string ({THINK_VALUES})")
-    if value not in THINK_LEVELS:
-        raise HttpError(400, f"invalid think value: {quoted(value)} (must be {THINK_VALUES})")
+        raise HttpError(400, f"think must be a boolean or string ({_THINK_VALUES})")
+    if value not in _THINK_LEVELS:
+        raise HttpError(400, f"invalid think value: {quoted(value)} (must be {_THINK_VALUES})")
     return value
 
 
@@ -236,7 +237,7 @@ _MESSAGE = {
     "tool_call_id": str,
     "tool_calls": _typed_check("[]api.ToolCall", [_TOOL_CALL]),
 }
-MESSAGES = _typed_check("[]api.Message", [_typed_check("api.Alias", _MESSAGE)])
+_MESSAGES = _typed_check("[]api.Message", [_typed_check("api.Alias", _MESSAGE)])
 
 
 def _types(value: Any, location: Location) -> Any:
@@ -273,7 +274,9 @@ _COMMON_FIELDS = {
     "logprobs": bool,
     "top_logprobs": _INTEGER,
 }
-CHAT = schema({**_COMMON_FIELDS, "messages": MESSAGES, "tools": _typed_check("api.Tools", [_TOOL])})
+CHAT = schema(
+    {**_COMMON_FIELDS, "messages": _MESSAGES, "tools": _typed_check("api.Tools", [_TOOL])}
+)
 GENERATE = schema(
     {
         **_COMMON_FIELDS,
@@ -391,7 +394,10 @@ def to_prompt(
     options: JsonObject,
     request: bytes,
 ) -> Prompt:
-    """Convert the body of a request to a prompt for this model."""
+    """Convert the body of a request to a prompt for this model.
+
+    `request` is the unparsed body. A raw prompt does not have the model's system message.
+    """
     if operation == "chat":
         messages = tuple(map(_chat_message, body.get("messages", ())))
     else:
