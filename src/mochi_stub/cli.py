@@ -177,6 +177,8 @@ def _check(options: argparse.Namespace) -> int:
 def _selected_pid_file(options: argparse.Namespace) -> Path:
     """Return the selected PID file: by default that of the default port, or else of the only
     background server.
+
+    Raises OSError if there are several background servers to choose from.
     """
     if options.pid_file or options.port:
         return options.pid_file or _pid_file_of(options.port)
@@ -481,7 +483,8 @@ def _remove(path: Path) -> None:
 def _lock(path: Path) -> int | None:
     """Lock a PID file, which may be new.
 
-    Return its descriptor, or None if another process has locked it.
+    Return its descriptor, or None if another process has locked it. Raises OSError if the file has
+    other contents than a process ID.
     """
     if sys.platform == "win32":
         raise OSError(NO_POSIX)

@@ -262,13 +262,16 @@ def path_ending(path: str) -> str | None:
 
 
 def _spread(reply: Reply, duration: int) -> Reply:
-    """Return the reply with a speed at which its texts take `duration` nanoseconds."""
+    """Return the reply with a speed at which its texts take `duration` nanoseconds.
+
+    A reply without text takes as long by a pause.
+    """
     if not duration:
         return replace(reply, pace=None)
     one_a_second = Pace(characters_per_second=1)
-    length = planned_end(replace(reply, pace=one_a_second))
-    if length:
-        pace = Pace(characters_per_second=length / duration)
+    slow_duration = planned_end(replace(reply, pace=one_a_second))
+    if slow_duration:
+        pace = Pace(characters_per_second=slow_duration / duration)
         return replace(reply, pace=pace)
     pause = Pause(duration / 1e9)
     return replace(reply, parts=[*reply.parts, pause])

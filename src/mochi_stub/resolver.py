@@ -127,7 +127,8 @@ def resolve(prompt: Prompt, config: Config | None = None, source: str = "") -> R
 def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     """Return the current round of the latest instruction block, or None.
 
-    If there is none, add the reason to `passed_over`.
+    If there is none, add the reason to `passed_over`. Embedding requests have no block and no
+    reason.
     """
     if prompt.operation == "embed":
         return None
@@ -359,7 +360,7 @@ def _suits(response: Response, prompt: Prompt) -> bool:
 def _is_answered(reply: Reply, prompt: Prompt) -> bool:
     """Return whether the prompt contains the results of the reply's tool calls.
 
-    User messages can follow them.
+    User messages can follow them. If none do, the results of any calls count.
     """
     if not reply.tool_calls or not prompt.unanswered_results:
         return False

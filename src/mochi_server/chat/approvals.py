@@ -103,9 +103,10 @@ class ApprovalService:
     async def wait_for_decision(
         self, session_id: str, control: TurnControl, request: ApprovalRequest
     ) -> Decision | None:
-        """Wait for the client's decision.
+        """Wait for the client's decision. After ``suspend_seconds``, suspend the turn.
 
-        Return None if the timeout passes first. Raises ``TurnSuspended``.
+        Return None if the timeout passes first, and refuse late decisions. Raises
+        ``TurnSuspended``.
         """
         timer = asyncio.get_running_loop().call_later(self.suspend_seconds, control.suspend)
         try:
@@ -230,7 +231,7 @@ class SessionApprover(Approver):
         """Return the user's decision and the call with edited arguments, or None after the
         timeout.
 
-        The decision may have been stored before the turn continued.
+        The decision may have been stored before the turn continued. Raises ``TurnSuspended``.
         """
         stored = self._stored_approval(bound.call)
         if stored is not None:
@@ -313,8 +314,9 @@ class SessionApprover(Approver):
         return "timeout" if stored.decision is None else "user"
 
     def _stored_approval(self, call: ToolInvocation) -> Approval | None:
-        """Return the stored request for this call if it was decided, or has expired, before the
-        turn continued.
+        """Return the stored request for this call if it was decided or has expired.
+
+        A turn whose request is still open is not in the state ``running``.
         """
         turn = self.writer.turn
         stored = turn.approval

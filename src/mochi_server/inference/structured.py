@@ -46,9 +46,10 @@ class StructuredRequest:
         return text
 
     async def send(self, format: "type[BaseModel] | Mapping[str, Any]") -> ChatResponse:
-        """Send the request.
+        """Send the request, and store the prompt and the lines of the answer.
 
-        Raises the errors of the gateway, and ``ValidationError`` if ``format`` is a class.
+        Raises the errors of the gateway. If ``format`` is a class, it raises ``ValidationError``
+        for an answer that does not fit it. An answer to a JSON schema is not checked.
         """
         if self.instructor is not None:
             return await self._injected(self.instructor, format)

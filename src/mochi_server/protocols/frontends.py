@@ -111,7 +111,7 @@ async def _stop_waiting_turn(
 
 
 async def find_running(services: Services, session_id: str) -> FrontendRun | None:
-    """Return the running turn of a session, or a turn whose server was lost, or None.
+    """Return the running or suspended turn of a session, or a turn whose server was lost, or None.
 
     Raises ``SessionNotFound``.
     """

@@ -90,6 +90,8 @@ def to_turn(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnIn
 def repeats(sent: SentMessages, turn: TurnInput, earlier: TurnInput) -> bool:
     """Return whether a request is the same as the earlier request of the turn ``earlier``, which
     has the same key.
+
+    Raises ``ValidationFailed`` for a blank user message.
     """
     index = sent.last_user_index
     asked = turn if index is None else _with_user_message(turn, sent, index)
@@ -132,8 +134,8 @@ def _with_answer_again(history: History, turn: TurnInput) -> TurnInput:
 
 
 def _ends_with_stored_answer(session: ChatSession, sent: SentMessages) -> bool:
-    """Return whether all messages of ``compare_all`` are stored, the last one is the latest answer,
-    and no call is pending.
+    """Return whether the user messages of ``compare_all`` are stored, the last message is the
+    latest answer, and no call is pending.
     """
     last = sent.messages[sent.last_index]
     if sent.action != "compare_all" or last["role"] != "assistant":
@@ -254,6 +256,8 @@ def _with_new_results(session: ChatSession, sent: SentMessages, turn: TurnInput)
 def _new_results(session: ChatSession, sent: SentMessages, key: str | None) -> list[ToolMessage]:
     """Return the results of pending tool calls, with the tools' names, and results that were stored
     with the key.
+
+    Raises ``ValidationFailed`` for a result of an unknown call, except with ``compare_all``.
     """
     names = names_of_calls(session.history)
     pending = _pending_calls(session)

@@ -92,7 +92,7 @@ class StrictRoute(BodyReleasingRoute):
 
 
 class PrefixRouter(APIRouter):
-    """Router that ignores paths without its prefix.
+    """Router of strict routes that ignores paths without its prefix.
 
     The routes are built when a path with the prefix is requested.
     """

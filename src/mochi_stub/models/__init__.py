@@ -69,6 +69,7 @@ class Model:
         family: Family in `/api/show`.
         parameter_size: Parameter size in `/api/show`, for example `8.0B`.
         quantization: Quantization level in `/api/show`.
+        listed_quantization: Quantization level in `/api/tags`.
         size: Size in bytes.
         modified_at: Time of the last change, for example `2026-01-15T09:00:00Z`.
         template_style: How Ollama handles the tool calls of the model. With `template` and
@@ -83,12 +84,15 @@ class Model:
         parent: Name of the model from which a client created this model.
         source: Name of the configured model whose replies this model has. If it is empty, the model
             has its own replies.
+        tensors: Tensors in `/api/show`.
         least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
         load_time: Seconds to load the model. If 0, there is no delay, but responses report 100 ms
             for a reload.
         remote: Remote model, if this is a cloud model.
         out_of_memory_above: Largest context in tokens that fits into memory. A load with a larger
             context fails.
+        weights: Digest of the weights.
+        manifest: Digest of the manifest.
     """
 
     name: str

@@ -64,8 +64,9 @@ def conversation(
 ) -> list[InputItem]:
     """Return the items of the response ``previous`` and before it, and the sent items.
 
-    For a session, which stores the earlier items, return only the sent items. Raises
-    ``ValidationFailed`` for an unknown ID.
+    References are replaced by their items. For a session, which stores the earlier items, return
+    only the sent items, with any unknown references. Otherwise, an unknown ID raises
+    ``ValidationFailed``.
     """
     if isinstance(sent, str):
         sent = [InputMessage(role="user", content=sent)]
@@ -87,7 +88,7 @@ def conversation(
 def _resolved(
     known: RecentResponses, item: InputItem, index: int, *, is_session: bool
 ) -> InputItem:
-    """Return the item that a reference names.
+    """Return the item that a reference names, or an item that is no reference unchanged.
 
     Some clients send references by default, as the AI SDK does.
     """

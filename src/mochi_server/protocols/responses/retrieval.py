@@ -85,6 +85,10 @@ async def input_items(services: Services, response_id: str) -> list[Json]:
 
 
 async def _items_in_session(services: Services, response_id: str) -> list[Json]:
+    """Return the messages before the first answer of a turn as items.
+
+    Raises ``ResponseNotFound``.
+    """
     match = _ID.fullmatch(response_id)
     found = None if match is None else await services.conversations.load(match["session"])
     if match is None or found is None:
@@ -112,7 +116,7 @@ async def cancel(services: Services, response_id: str) -> None:
 async def _running_turn(services: Services, response_id: str) -> Run | None:
     """Return the run that executes the turn of a response, or None if the turn has ended.
 
-    The turn can also be suspended.
+    The turn can also be suspended. The result is None for a response without a session.
     """
     match = _ID.fullmatch(response_id)
     if match is None:
@@ -164,7 +168,7 @@ async def _from_session(
 def _stored_state(
     session: ChatSession, turn_id: str, answers: Sequence[AssistantMessage]
 ) -> str | None:
-    """Return the state of a turn, or None if the session does not have its answer.
+    """Return the state of a turn, or None if the session has neither its state nor an answer of it.
 
     The session stores the state of its latest turn only. An earlier turn that was stopped counts as
     failed.
