@@ -95,7 +95,9 @@ class WindowRegistry:
         """Choose the window for a prompt in a session with the ``context_window_config``
         ``config``.
 
-        A model that is not loaded gets a window with room for an answer of ``answer_tokens``.
+        ``previous_model`` is the model that the session has used, or None for a new session, which
+        may reset the shared window. A model that is not loaded gets a window with room for an
+        answer of ``answer_tokens``.
         """
         if model.is_cloud:
             return _cloud_window(model, config, previous_model)

@@ -163,7 +163,8 @@ def refusal_error(
 ) -> MochiError:
     """Return the error for a response with status 400 or higher.
 
-    Its message contains Ollama's own message.
+    It is ``OllamaBusy`` for the statuses 429 and 503, ``ModelNotFound`` if Ollama does not have
+    ``model``, and otherwise ``OllamaError``. Its message contains Ollama's own message.
     """
     received = _message_in(body) or _excerpt(body.strip())
     if any(words in received for words in _TLS_TEXTS):
@@ -293,7 +294,7 @@ def invalid_json_error(line: bytes) -> OllamaError:
 
 
 def _readable(text: str) -> str:
-    """Return Ollama's error ``text`` without internal text of the model runner."""
+    """Return Ollama's error ``text`` without internal text of the model runner, which may be ""."""
     if _GO_REQUEST.search(text):
         return "its model runner stopped during the request. See the log of Ollama."
     if len(text) <= _MAX_GO_MAP and (match := _GO_MAP.search(text)):
@@ -304,6 +305,7 @@ def _readable(text: str) -> str:
 
 
 def _message_in(text: str | bytes) -> str:
+    """Return the message of an error in JSON, or "" if there is none."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -1,7 +1,8 @@
 """Images and files of the messages that a client sent.
 
 Clients send the whole conversation with each request. Only the newest user message is refused for
-content that the server cannot read. Otherwise, such a conversation could not continue.
+content that the server cannot read. Otherwise, such a conversation could not continue. A user
+message before an assistant message is never the newest.
 """
 
 from collections import Counter
@@ -56,7 +57,7 @@ async def with_images(
 
     ``urls`` has the images of each message by its index, with their paths. None is an image without
     data. Only in the newest user message must they be readable. A note replaces each other
-    unreadable image.
+    unreadable image. It is added to the message in ``sent`` itself.
 
     Raises ``ValidationFailed`` for such an image of the newest user message.
     """
@@ -90,7 +91,7 @@ async def with_files(
 
     ``files`` has the files of each message by its index, with their paths. Files of tool results
     become text. Only in the newest user message must files be readable. A note replaces each other
-    unreadable file.
+    unreadable file. Such texts and notes are added to the message in ``sent`` itself.
 
     Raises ``ValidationFailed`` for such a file of the newest user message.
     """

@@ -86,6 +86,8 @@ def check_requests(app: ASGIApp, checks: Sequence[Check]) -> ASGIApp:
 def limit_bodies(app: ASGIApp, max_bytes: int) -> ASGIApp:
     """Return middleware that rejects bodies of more than ``max_bytes``, with or without
     `Content-Length`.
+
+    Without `Content-Length`, ``BodyTooLarge`` is raised in the app when it reads the body.
     """
 
     def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -195,6 +197,8 @@ def _ambiguity(scope: Scope) -> str | None:
 def json_check(scope: Scope) -> MochiError | None:
     """Return an error if the body has no JSON content type, so that HTML forms of other sites
     cannot send requests.
+
+    An empty body needs no content type. Session imports can also be ZIP files.
     """
     if scope["method"] not in ("POST", "PUT", "PATCH", "DELETE"):
         return None
@@ -246,8 +250,8 @@ def _scheme_of_page(scope: Scope) -> str:
 
 
 def origin_check(allowed_origins: Sequence[str]) -> Check:
-    """Return a check that rejects requests from web pages whose origin is neither local nor
-    allowed.
+    """Return a check that rejects requests from web pages whose origin is not local, not that of
+    this server, and not allowed.
 
     Each of the first ``_MAX_LOGGED_ORIGINS`` origins that it rejects is logged once.
     """

@@ -249,7 +249,8 @@ class ChatChunks(ChunkEncoder):
         self.content_head: str | None = None
         """Cached start of content chunks.
 
-        None if several choices are open, or before the first text of a choice.
+        None with several open choices or log probabilities, and before the first text or reasoning
+        of a choice.
         """
         self.content_tail = f'}},"finish_reason":null}}]{self.tail}'
         self.roles_sent: set[int] = set()
