@@ -178,7 +178,9 @@ def _latest_block(prompt: Prompt) -> tuple[int, Rounds | None]:
 def _still_applies(first_round: list[Part], later: Sequence[Message], prompt: Prompt) -> bool:
     """Return whether a block applies although the messages `later` contain another user message.
 
-    That message can be a reminder of an agent program, or the request to carry out a plan.
+    It applies until the latest reply in `later` is a text: the user message can be a reminder of an
+    agent program. After a text without earlier tool calls, which can be a plan, it applies if the
+    request offers all tools of the first round.
     """
     has_calls = False
     ends_with_text = False
@@ -191,8 +193,6 @@ def _still_applies(first_round: list[Part], later: Sequence[Message], prompt: Pr
         return True
     if has_calls:
         return False
-    # After a text, which can be a plan, the block begins if the request offers all tools of its
-    # first round.
     names = _call_names(Reply(first_round).tool_calls)
     offered = {function.name for function in functions(prompt.tools)}
     return bool(names) and names <= offered

@@ -213,7 +213,8 @@ class AsyncStream(AsyncIterator[StreamEvent]):
     ) -> None:
         """``first_request`` starts a turn and is repeated if the connection fails.
 
-        Without it, get the latest turn.
+        Without it, get the latest turn. ``on_confirmation`` is called after the stream has returned
+        an event that requires approval, and before the next event.
         """
         self.last_event_id = after
         """ID of the latest event.
