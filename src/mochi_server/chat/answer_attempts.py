@@ -1,4 +1,4 @@
-"""Request for one answer of the model, repeated once if the model failed in a way that passes."""
+"""Request for one answer of the model, repeated if the model failed in a way that passes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -52,8 +52,10 @@ class AnswerAttempts:
     _held_events: list[ChatEvent] | None = None  # text that is published only if a tool is called
 
     async def send(self) -> AnswerBuilder:
-        """Request the answer. Repeat the request once if the answer is unusable for a passing
-        reason, and publish a warning if it is empty in the end.
+        """Request the answer, and publish a warning if it is empty in the end.
+
+        Repeat the request once if Ollama could not read a call, and once if the answer is empty for
+        a passing reason. Raises ``MochiError``.
         """
         answer = await self._send(may_repeat=True)
         if self.plans and answer.skipped_calls:  # the agent calls tools when it executes the plan
@@ -104,8 +106,9 @@ class AnswerAttempts:
     async def forced(self) -> AnswerBuilder:
         """Request an answer that calls a tool.
 
-        If the model only writes text, drop the text and request a call as JSON. Raises
-        ``ToolNotCalled`` if this also fails.
+        If the model only writes text, drop the text and request a call as JSON. The text of the
+        second answer is not published. Raises ``ToolNotCalled`` if this also fails, and other
+        ``MochiError``.
         """
         self._held_events = []
         names = self._tool_names

@@ -15,7 +15,7 @@ from mochi_server.sessions.types import Message
 
 def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:
     """Return the indexes of the messages, of a user or with results, that a request with this key
-    stored last.
+    stored last. Messages before the last user message are not searched.
     """
     start = last_user_index(session.history)
     if key is None or start is None:
@@ -37,19 +37,24 @@ def _has_digest(message: Message, digest: str) -> bool:
 
 @dataclass(frozen=True)
 class Repetition:
-    """Request that an earlier request with the same key has started, as the stored turn goes on."""
+    """Repetition of an earlier request with the same key.
+
+    It repeats the stored answer, or continues the turn of the earlier request.
+    """
 
     input: TurnInput
-    """Request that continues the interrupted turn with its results, or answers its message again.
+    """Request without stored messages, which continues the interrupted turn with its results, or
+    answers its message again. It is unused if the answer is repeated.
     """
     answer_start: int | None = None
     """Index of the first message of the answer to repeat, or None if the turn is incomplete."""
 
 
 def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition | None:
-    """Return how a request repeats the last turn with its key, or None if the key is new.
+    """Return how a request repeats the last turn with its key, or None.
 
-    Raises ``IdempotencyKeyReused`` for another request with the key.
+    None is the result without a key, for a new key, and for a request without new messages whose
+    turn has not completed. Raises ``IdempotencyKeyReused`` for another request with the key.
     """
     adds_messages = turn_input.new_message is not None or bool(turn_input.results)
     if not adds_messages:
@@ -104,7 +109,8 @@ def run_ids(session: ChatSession, turn_input: TurnInput, run_id: str) -> list[st
 
 
 def _find_repeated_regeneration(session: ChatSession, turn_input: TurnInput) -> Repetition | None:
-    """Return how a request without new messages repeats the stored turn, if that has completed.
+    """Return how a request without new messages repeats the stored turn, or None if that has
+    another key, has not completed or was replaced.
 
     Raises ``IdempotencyKeyReused`` if a message of the turn has the key.
     """

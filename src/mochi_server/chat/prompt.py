@@ -79,6 +79,7 @@ class Prompt:
 
     @property
     def trimmed(self) -> int:
+        """Number of trimmed messages that the checkpoint does not replace."""
         return sum(self._is_trimmed(i) for i in range(self.covered, self.trim_limit))
 
     @property

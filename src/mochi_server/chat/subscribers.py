@@ -51,6 +51,7 @@ class Subscriber:
         self._wakeup.set_result(None)
 
     def wake(self) -> None:
+        """End the wait of the task, if it waits."""
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
 
@@ -68,9 +69,10 @@ class Subscriber:
             await call
 
     async def wait_for_events(self, idle: float | None) -> bool:
-        """Wait until ``notify`` wakes the task.
+        """Wait until ``notify`` or ``wake`` wakes the task, and return True.
 
-        Return False after ``idle`` seconds without events.
+        Return False after ``idle`` seconds without events. True does not mean that there are new
+        events: ``notify`` may have passed them to ``receive``.
         """
         self._wakeup = self._loop.create_future()
         if idle is None:

@@ -138,6 +138,10 @@ class TurnInput:
         return first_answer_index(messages)
 
     def is_same_request(self, other: "TurnInput") -> bool:
+        """Return whether the message, its blobs, the model and the generation options are equal.
+
+        Other fields, such as the tools and the results, are not compared.
+        """
         return (
             qualified_name(self.model or "") == qualified_name(other.model or "")
             and self.text == other.text
@@ -172,8 +176,8 @@ def _adapter() -> TypeAdapter[TurnInput]:
 def stored_input(turn_input: TurnInput, *, replaces: bool) -> dict[str, Any]:
     """Return the JSON object from which a turn continues after its messages were stored.
 
-    The session has the model of the request. ``replaces`` states whether the answer replaces stored
-    messages.
+    It lacks what the session has then: the messages and the model. ``replaces`` states whether the
+    answer replaces stored messages.
     """
     continued = TurnInput(
         change="regenerate" if replaces else "continue",
