@@ -137,7 +137,8 @@ class SessionService:
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
         """Set the fields in ``changes``.
 
-        None clears a field. ``context_window`` is ``{"current_window": tokens}``.
+        None clears a field. ``context_window`` is ``{"current_window": tokens}``. Raise
+        ``ValidationFailed`` or the errors of ``find_model``.
         """
         session = await self.store.load(session_id)
         if not changes:
@@ -171,7 +172,7 @@ class SessionService:
             session = await self.store.load(session.session_id)
 
     async def _change_of_model(self, session: ChatSession, fields: dict[str, Any]) -> FieldChanges:
-        """Return a function that changes a session's model, host or window.
+        """Return a function that returns the changes of a session's model, host or window.
 
         The function raises ``_WindowChanged`` if the stored model or window is no longer that of
         ``session``.
@@ -418,7 +419,7 @@ async def _window_config(
     """Return the ``context_window_config`` of a session after a change of its model or window.
 
     ``chosen`` is the new manual window. If ``sets_window`` is true, None restores the automatic
-    window. ``windows`` are those of the session's host.
+    window. ``windows`` are those of the session's host, which record a manual window.
     """
     config = session.metadata.context_window_config
     of_model = config

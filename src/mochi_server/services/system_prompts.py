@@ -41,6 +41,7 @@ class SystemPromptService:
         self._creating = Lock()
 
     def list(self) -> list[PromptEntry]:
+        """Return the prompts that ``get`` would return, sorted by name."""
         entries = []
         for path in sorted(self._directory.glob("*")):
             prompt = self._find(path.name)
@@ -53,7 +54,8 @@ class SystemPromptService:
     def get(self, filename: str) -> SystemPrompt:
         """Return a prompt.
 
-        Raise ``PromptNotFound`` if the file is missing or its name is invalid.
+        Raise ``PromptNotFound`` if the file is missing, unreadable or outside the directory, or its
+        name is invalid.
         """
         prompt = self._find(filename)
         if prompt is None:

@@ -97,7 +97,8 @@ class SessionManager:
     def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """Replace the text of a user message and remove all later messages.
 
-        Raises ``InvalidMessageIndex``.
+        Raises ``InvalidMessageIndex``, and ``SessionConflict`` if another change of the history
+        came first.
         """
         changed = self._change(session_id, lambda session: edited(session, index, content))
         if has_stale_checkpoint(changed.metadata, changed.history.prefix(index)):

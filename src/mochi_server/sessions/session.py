@@ -112,7 +112,7 @@ class SessionMetadata(SessionSettings):
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "SessionMetadata":
-        """Create metadata from that of a session file.
+        """Create metadata from that of a session file. ``message_count`` is 0.
 
         Raises ValueError, and SessionTooNew for a later version.
         """
@@ -291,9 +291,10 @@ class ChatSession:
 
     @classmethod
     def from_dict(cls, stored: object) -> "ChatSession":
-        """Create a session from a decoded session file of any version.
+        """Create a session from a decoded session file of any version up to the present one.
 
-        Raises ValueError if the file is invalid.
+        The messages are completed in place. Raises ValueError if the file is invalid, and
+        SessionTooNew for a later version.
         """
         if not isinstance(stored, Mapping) or not isinstance(stored.get("metadata"), Mapping):
             raise ValueError("not a session: no metadata object")
@@ -336,7 +337,7 @@ class ChatSession:
         return first if first["role"] == "system" else None
 
     def changed(self, change: Change) -> "ChatSession":
-        """Return a copy with a change of the history."""
+        """Return a session with a change of the history. It shares the metadata of this one."""
         history = self.history
         if change.start is not None:
             history = history.prefix(change.start)
@@ -541,6 +542,8 @@ def _is_call(call: object) -> bool:
 def goes_on(session: ChatSession) -> bool:
     """Return whether a session has a turn that waits for approval, or that continues after
     a crash.
+
+    A turn of an agent does not count, because it continues with that of the calling session.
     """
     turn = session.metadata.turn
     return turn is not None and turn.survives and turn.parent is None

@@ -27,8 +27,8 @@ def now() -> str:
 
 
 def as_text(moment: datetime) -> str:
-    """Return a time in the format of stored sessions, which is ISO 8601 in UTC with offset and
-    microseconds.
+    """Return a time with a time zone in the format of stored sessions, which is ISO 8601 in UTC
+    with offset and microseconds.
     """
     return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
 

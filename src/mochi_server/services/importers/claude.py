@@ -40,7 +40,7 @@ class ClaudeAttachment(OpenModel):
 
 
 class ClaudeMessage(OpenModel):
-    """Message. ``text`` is for messages without ``content``."""
+    """Message. ``text`` is used without ``content``, or if a user's ``content`` has no text."""
 
     uuid: str
     sender: Literal["human", "assistant"]
@@ -124,7 +124,7 @@ def _images(message: ClaudeMessage) -> tuple[list[Image], list[str]]:
 
 
 def _blocks(message: ClaudeMessage) -> tuple[list[str], list[str], list[str]]:
-    """Return the texts and the thoughts of a message, and the kinds of the other blocks."""
+    """Return the texts and the thoughts of a message, and the kinds of the blocks left out."""
     texts: list[str] = []
     thoughts: list[str] = []
     left_out: list[str] = []

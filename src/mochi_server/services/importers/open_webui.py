@@ -88,8 +88,8 @@ class OpenWebUIChat(OpenModel):
 def parse(exported: OpenWebUIChat, _: Files) -> Conversation:
     """Convert a chat.
 
-    If it has no current message, its branch ends with the latest one. A branch can begin with a
-    message whose parent is missing, and ends where a loop begins.
+    If its current message is missing, its branch ends with the latest one. A branch can begin with
+    a message whose parent is missing, and ends where a loop begins.
     """
     chat = exported.chat
     nodes: dict[str, Node] = {}
@@ -153,7 +153,7 @@ def _convert(message: OpenWebUIMessage) -> Node:
 
 
 def _shown(details: re.Match[str]) -> str:
-    """Return what is shown of a collapsed part of an answer: the code that was run."""
+    """Return what is shown of a collapsed part of an answer: the code that was run, or nothing."""
     if details[1] != "code_interpreter":
         return ""
     code = _SUMMARY.sub("", details[2]).strip()

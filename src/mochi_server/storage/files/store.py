@@ -38,7 +38,8 @@ def _in_thread(
 ) -> Callable[Concatenate["FileSessionStore", _Arguments], Coroutine[Any, Any, _Result]]:
     """Return a coroutine function that runs ``method`` in a worker thread.
 
-    While another program writes a file of the session, it tries again.
+    While another program writes a file of the session, it tries again, up to the limit of the
+    store.
     """
 
     @wraps(method)
@@ -88,8 +89,8 @@ class FileSessionStore(SessionStore):
     def lock(self) -> None:
         """Create and lock the directory. Blocks.
 
-        Raises ``StorageFailed`` if it cannot be read, ``DirectoryInUse`` if another process uses
-        it.
+        A directory that can only be read is not locked, with a warning. Raises ``StorageFailed`` if
+        it cannot be read, ``DirectoryInUse`` if another process uses it.
         """
         reading = f"read the sessions directory {self.path}"
         with storage_errors(reading), suppress(FileNotFoundError), scan_directory(self.path):

@@ -72,6 +72,7 @@ class SessionRow(NamedTuple):
     fence: int
 
     def metadata(self) -> SessionMetadata:
+        """Return the metadata. Only ``session`` sets their ``message_count``, which is 0 here."""
         own = {"session_id": self.session_id, "updated_at": as_text(self.updated_at)}
         stored = self._object(self.stored_metadata, "metadata")
         self._object(self.extra, "extra")  # raises SessionDamaged
@@ -252,7 +253,8 @@ async def replace_tail(
     """Replace all messages from position ``start``, remove the partial answer and return the
     changed session row.
 
-    The time ``updated_at`` changes only if ``touch`` is true.
+    Images that only the replaced messages reference are deleted. The time ``updated_at`` changes
+    only if ``touch`` is true, and not in the returned row.
     """
     opening = changed_opening(head.opening, start, messages)
     metadata = head.metadata()
@@ -320,7 +322,7 @@ def recovered_messages(head: SessionRow, position: int, partial: str) -> list[Me
 
 async def images_from(connection: Connection, session_key: int, start: int) -> list[str]:
     """Return the hashes of the images that the messages from position ``start`` reference, and lock
-    the images.
+    the images, if any.
 
     With ``start`` 0, the images of versions are included.
     """
