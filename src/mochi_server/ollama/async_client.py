@@ -135,7 +135,10 @@ class AsyncOllamaClient:
         ]
 
     async def _fetch_missing_details(self, models: Mapping[ModelKey, ModelInfo]) -> None:
-        """Request the details that the list of models lacks. Errors are logged."""
+        """Request the details that the list of models lacks.
+
+        Log errors, except ``OllamaUnreachable``, which is raised.
+        """
         limit = asyncio.Semaphore(_MAX_PARALLEL_SHOWS)
 
         async def fetch_details(key: ModelKey) -> None:

@@ -86,7 +86,10 @@ class OllamaClient(BlockingClient[AsyncOllamaClient]):
         return [self._with_details(model) for model in models.values()]
 
     def _with_details(self, model: ModelInfo) -> ModelInfo:
-        """Request the details that the list of models lacks. An error is logged."""
+        """Request the details that the list of models lacks.
+
+        Log an error, except ``OllamaUnreachable``, which is raised.
+        """
         if not lacks_details(model):
             return model
         try:

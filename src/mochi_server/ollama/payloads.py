@@ -82,7 +82,7 @@ def read_response(line: Mapping[str, Any]) -> ChatResponse:
 
 
 def merge_chunks(chunks: Sequence[ChatResponse]) -> ChatResponse:
-    """Merge the chunks of a stream: texts and tool calls are joined.
+    """Merge the chunks of a stream, at least one: texts and tool calls are joined.
 
     Other fields come from the last chunk.
 
@@ -138,7 +138,7 @@ def lacks_details(model: ModelInfo) -> bool:
 
 
 def with_details(model: ModelInfo, details: "ModelDetails | None") -> ModelInfo:
-    """Return a model with its details from ``/api/show``."""
+    """Return a model with its details from ``/api/show``, or unchanged without details."""
     if details is None:
         return model
     return replace(
@@ -150,7 +150,7 @@ def with_details(model: ModelInfo, details: "ModelDetails | None") -> ModelInfo:
 
 
 def read_loaded(loaded: "ProcessResponse") -> dict[str, int]:
-    """Return the context lengths in a response of ``/api/ps``, keyed by model name with tag.
+    """Return the context lengths in a response of ``/api/ps``, keyed by ``qualified_name``.
 
     Unknown lengths are 0.
     """
