@@ -126,7 +126,8 @@ class AgentToolbox:
     def _has_waited(self, name: str, call: ToolInvocation) -> bool:
         """Return whether this call of the agent has waited for an approval.
 
-        Such a call continues even if the agent was disabled meanwhile.
+        Such a call continues even if the agent was disabled meanwhile. If the agent was removed,
+        the call does not come here (see ``MissingAgentToolbox``).
         """
         waiting = self.approver.writer.turn.agent_call
         if waiting is None:

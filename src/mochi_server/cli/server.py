@@ -87,6 +87,7 @@ def _serve_on(
     generated_key: str | None,
     insecure: bool,
 ) -> int:
+    """Serve on a socket, like a ``Job``. Return 1 if the server could not start."""
     settings = settings.model_copy(update={"port": listener.getsockname()[1]})
     listeners = [listener]
     if settings.workers > 1:

@@ -39,10 +39,10 @@ class InvalidSchema(Exception):
 
 def check_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Raise ``InvalidSchema`` if a schema is invalid, or too large when its references are
-    replaced.
+    replaced. Otherwise, return an empty result.
     """
     try:
-        _Expansion().measure(schema)
+        _Expansion().check_size(schema)
         # No formats are checked, because the check of `regex` rejects JavaScript patterns that
         # Python does not support.
         validator_for(schema, default=Draft202012Validator).check_schema(
@@ -65,7 +65,8 @@ class _Expansion:
 
     size = 0
 
-    def measure(self, schema: dict[str, Any]) -> None:
+    def check_size(self, schema: dict[str, Any]) -> None:
+        """Raise ``InvalidSchema`` if the schema is too large."""
         default = referencing.jsonschema.DRAFT202012
         resource = referencing.Resource.from_contents(schema, default_specification=default)
         self._specification = referencing.jsonschema.specification_with(
@@ -177,6 +178,8 @@ def _is_nested_deeper(value: object, levels: int) -> bool:
 def check_answer(schema: dict[str, Any], text: str) -> dict[str, Any]:
     """Return the ``error`` of an answer, or why it is ``unchecked``, or an empty result if it fits
     the schema.
+
+    An answer is unchecked if its schema is invalid, too large or cannot be evaluated.
     """
     try:
         check_schema(schema)

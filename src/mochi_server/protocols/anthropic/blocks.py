@@ -69,7 +69,7 @@ class DocumentBlock(Body):
 
     @property
     def file(self) -> EncodedFile | None:
-        """The file, or None if the request has no data of it."""
+        """The file, or None if the source only refers to it. A file without ``data`` is empty."""
         if self.source.type not in ("base64", "text", "content"):
             return None
         name = self.title or DEFAULT_NAME

@@ -303,7 +303,7 @@ def _quoted(value: str) -> str:
 class ProgressLines(EventEncoder):
     """Encoder of progress steps as lines.
 
-    `finish` is called after the last step, unless the client disconnects.
+    `finish` is called after the last step, unless a step fails or the client disconnects.
     """
 
     content_type = b"application/x-ndjson"
@@ -331,8 +331,8 @@ def progress(
     failure: Failure | None = None,
     finish: Callable[[], None] = lambda: None,
 ) -> Generation:
-    """Return a response that sends `steps` as lines, and then `failure` or the result of `finish`
-    as `success`.
+    """Return a response that sends `steps` as lines, and then either sends `failure`, or calls
+    `finish` and sends `success`.
     """
     parts: list[Part] = []
     if steps:
