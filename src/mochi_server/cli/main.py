@@ -134,7 +134,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the ``mochi-server`` command and return its exit code."""
+    """Run the ``mochi-server`` command and return its exit code.
+
+    Raises ``SystemExit`` for invalid arguments, `--help` and `--version`.
+    """
     parser = _parser()
     given = sys.argv[1:] if argv is None else argv
     _set_log_format(given)
@@ -161,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _set_log_format(given: Sequence[str]) -> None:
-    """Set the log format of errors at the start, which can be about other arguments."""
+    """Set MOCHI_LOG_FORMAT before all arguments are checked, for errors about other arguments."""
     for argument, following in pairwise((*given, "")):
         name, separator, value = argument.partition("=")
         chosen = value if separator else following
@@ -170,7 +173,10 @@ def _set_log_format(given: Sequence[str]) -> None:
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that have an option in the command line."""
+    """Return the settings that are given as options.
+
+    Several hosts of Ollama, a host with a name or a file of hosts become ``ollama_hosts``.
+    """
     options = {}
     for name in _FLAGS:
         value = getattr(arguments, name)

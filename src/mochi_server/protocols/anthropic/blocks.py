@@ -190,7 +190,8 @@ async def to_messages(
 ) -> SentMessages:
     """Convert the messages of a request. ``system`` becomes a system message before them.
 
-    Consecutive messages of one role become one message, as in Anthropic's API.
+    Consecutive messages of one role become one message, as in Anthropic's API. Raises
+    ``ValidationFailed`` for images and documents of the newest user message that cannot be read.
     """
     reader = _BlockReader()
     reader.add("system", _system_blocks(system), 0)
