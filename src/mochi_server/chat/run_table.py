@@ -126,6 +126,7 @@ class RunTable:
         return list(self._suspended.values())
 
     def drop_session(self, session_id: str) -> None:
+        """Drop the ended runs of a session. A running turn stays."""
         for run_id in list(self._runs.get(session_id, {})):
             self._drop(run_id)
 

@@ -48,7 +48,7 @@ async def startup_banner(
 
     The text does not contain tools and agents whose import takes longer than ``import_seconds``.
     """
-    models, _, stores, catalogue, agents = await asyncio.gather(
+    models, _, storage_error, catalogue, agents = await asyncio.gather(
         _result_or_error(services.fleet.list_models()),
         services.fleet.is_reachable(),
         _result_or_error(services.stores.check()),
@@ -71,8 +71,8 @@ async def startup_banner(
         *_directory_rows(settings, services, catalogue, agents),
         *(("Problem", problem) for problem in environment_problems(os.environ)),
     ]
-    if stores is not None:
-        rows.append(("Problem", stores.message))
+    if storage_error is not None:
+        rows.append(("Problem", storage_error.message))
     if generated_key:
         rows.append(("API key", f"generated for this run: {generated_key}"))
     if is_open:

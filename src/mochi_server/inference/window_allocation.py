@@ -158,7 +158,7 @@ class Allocation:
     def grow(self, tokens: int) -> bool:
         """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens.
 
-        Return whether it is larger now.
+        Return whether it is larger now. A window that the registry does not choose never is.
         """
         if self.decision is None or self.size is None or not self._can_change:
             return False
@@ -194,10 +194,11 @@ class Allocation:
         return True
 
     def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:
-        """Calibrate with Ollama's last line, and enlarge the window if it has cut the answer.
+        """Calibrate with Ollama's last line, and enlarge the model's window for later requests if
+        it has cut the answer.
 
-        ``limit`` is that of the answer. Return the tokens of the prompt and the answer, and whether
-        each of these was cut.
+        ``limit`` is that of the answer. Return the sum of the tokens of the prompt and the answer,
+        whether the prompt was cut, and whether the answer was cut.
         """
         prompt_count = last.get("prompt_eval_count")
         answer_count = last.get("eval_count")

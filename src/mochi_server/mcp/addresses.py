@@ -16,8 +16,9 @@ _Address = IPv4Address | IPv6Address
 async def check_named_url(server_url: str, named_url: str) -> None:
     """Raise ``UnsafeAddress`` if the server at ``server_url`` must not name ``named_url``.
 
-    A public server can name only public addresses. No server can name a link-local address, where
-    clouds offer credentials. Only servers without TLS can name private addresses without TLS.
+    A server can always name its own origin, and an unknown host with TLS. A public server can name
+    only public addresses. No server can name a link-local address, where clouds offer credentials.
+    Only servers without TLS can name private addresses without TLS.
     """
     server = urlsplit(server_url)
     named = urlsplit(named_url)

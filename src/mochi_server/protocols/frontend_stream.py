@@ -64,6 +64,7 @@ class InteractiveEncoder(AnswerBlockEncoder):
         return super().closing()
 
     def approval(self, part: Approval) -> bytes:
+        """Suspend the stream if the request is new and still waits. Return no bytes."""
         is_new = self._number > self._after
         self.is_suspended = is_new and part.confirmation_id == self.run.latest.pending
         return b""

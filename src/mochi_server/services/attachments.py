@@ -230,13 +230,13 @@ def _decode(data: bytes, encoding: str) -> str | None:
 
 async def _pdf_text(data: bytes) -> str:
     """Return the text of a PDF, from the cache or from a process that reads it."""
-    name = await anyio.to_thread.run_sync(_hash, data)
-    text = _pdf_texts.pop(name, None)
+    digest = await anyio.to_thread.run_sync(_hash, data)
+    text = _pdf_texts.pop(digest, None)
     if text is None:
         async with _PDF_WORKERS:
             text = await _text_from_worker(data)
     if len(text) <= MAX_MESSAGE_CHARS:
-        _pdf_texts[name] = text
+        _pdf_texts[digest] = text
     while len(_pdf_texts) > _CACHED_PDFS:
         del _pdf_texts[next(iter(_pdf_texts))]
     return text

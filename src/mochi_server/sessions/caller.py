@@ -12,7 +12,7 @@ from mochi_server.sessions.permissions import EVERYTHING, Permissions
 
 @dataclass(frozen=True)
 class Caller:
-    """Sender of a request, as its API key and `X-Mochi-User` tell.
+    """Sender of a request, from its API key and `X-Mochi-User`.
 
     The default sees everything, may use everything and owns nothing.
     """

@@ -56,6 +56,10 @@ class UnavailableFunction:
         raise ImportError(f"{self.file} could not be imported")
 
     def named(self, name: str) -> "UnavailableFunction":
+        """Return this placeholder as the attribute ``name`` of a module.
+
+        Raises ``AttributeError`` for names such as ``__path__``.
+        """
         if name.startswith("__"):
             raise AttributeError(name)
         return self
@@ -110,14 +114,15 @@ def location(function: object) -> str:
 def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
     """Import a directory.
 
-    Return its package, or None if ``__init__.py`` fails, and the problems found.
+    Return its package and the problems found. The package is None if ``__init__.py`` cannot be read
+    or compiled. A statement of ``__init__.py`` that fails is only a problem.
     """
     importer = _PackageImporter(directory.absolute())
     _importers[importer.name] = importer
     try:
         return import_module(importer.name), importer.problems
     except BaseException:
-        # User code may raise anything, including SystemExit. The importer reports it.
+        # User code may raise anything, including SystemExit. `exec_module` has reported it.
         for name in list(sys.modules):
             if name.startswith(f"{importer.name}."):
                 del sys.modules[name]

@@ -35,7 +35,7 @@ def encodable(text: str) -> str:
 class ResultConversion:
     """Conversion of the result of one tool call.
 
-    A conversion that exceeds the limits is cut, and has a note.
+    A structure that exceeds the limits is cut, and its text has a note.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,8 @@ class ResultConversion:
     def text(self, value: object) -> str:
         """Return a result as text for a model.
 
-        Structures become JSON. Raises any exception of user code.
+        Structures become JSON. Text and bytes have no limit here. Raises ``ValueError`` for too
+        many levels, ``ConversionEnded``, and any exception of user code.
         """
         if isinstance(value, str):
             return encodable(value)

@@ -14,6 +14,7 @@ from pypdf.errors import DependencyError, LimitReachedError
 from mochi_server.constants import MAX_ATTACHMENT_TEXT_BYTES, PDF_SECONDS
 from mochi_server.util import platform
 
+# `services/attachments.py` repeats these exit codes, because it works without pypdf.
 ENCRYPTED = 3
 DAMAGED = 4
 NO_TEXT = 5
@@ -34,6 +35,7 @@ def main() -> None:
 
 
 def _pages(data: bytes) -> list[str]:
+    """Return the text of each page, or end this process with the code of a problem."""
     pages: list[str] = []
     size = 0
     try:

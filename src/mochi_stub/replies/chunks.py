@@ -177,7 +177,7 @@ def _speed(pace: Pace | None) -> tuple[float, int]:
 
 
 def _jittered(timed: Iterator[Piece], pace: Pace) -> Iterator[Piece]:
-    """Move each text but the last piece forward by a pseudorandom share of its own delay."""
+    """Make each text but the last piece earlier by a pseudorandom share of its own delay."""
     per_character, per_chunk = _speed(pace)
     end = Piece(Cut, None, 0)
     pairs = pairwise(chain(timed, [end]))

@@ -98,7 +98,7 @@ def _sample(parsed: Any, pick: Pick, characters_of: dict[str, str]) -> str:
 
 def _characters(matches: Callable[[str], object]) -> str:
     """Return all readable ASCII characters that match, or the first other Unicode character that
-    matches.
+    matches, or "".
     """
     readable = "".join(filter(matches, _READABLE))
     if readable:
@@ -152,8 +152,8 @@ def schema_sample(schema: Any, seed: int = 0) -> Any:
     is found.
 
     These keywords are ignored: `not`, `if`, `contains`, `propertyNames`, `patternProperties` and
-    those of dependencies. `oneOf` has the meaning of `anyOf`, and a `pattern` overrides the limits
-    of the length.
+    those of dependencies. `oneOf` has the meaning of `anyOf`. A `pattern` overrides the limits of
+    the length, and is ignored if `sample` does not support it.
     """
     if schema in ({}, True):
         return {}

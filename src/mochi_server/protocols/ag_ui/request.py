@@ -160,7 +160,10 @@ class _DecisionPayload(Body):
 
 
 def parse_decisions(run: "RunAgentInput") -> dict[str, Decision]:
-    """Return the decisions for tool calls by confirmation ID, if the request contains any."""
+    """Return the decisions for tool calls by confirmation ID, if the request contains any.
+
+    Raises ``RequestValidationError``.
+    """
     decisions = {}
     for number, entry in enumerate(run.resume or ()):
         payload = entry.payload
@@ -178,7 +181,8 @@ def parse_decisions(run: "RunAgentInput") -> dict[str, Decision]:
 async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
     """Return the options of a request and its messages.
 
-    Raises ``ValidationFailed`` for an invalid message.
+    Raises ``ValidationFailed`` for an invalid message, and ``RequestValidationError`` for invalid
+    options or tools.
     """
     options = FrontendOptions()
     if isinstance(run.forwarded_props, dict):
@@ -209,6 +213,7 @@ async def _messages(run: "RunAgentInput") -> SentMessages:
             last = position
         if message.role == "user":
             last_user = position
+    # An assistant message can ask for a new answer.
     if not run.messages or run.messages[last].role not in ("user", "tool", "assistant"):
         problem = "the last message must be a user message or the result of a pending tool call"
         raise ValidationFailed.at(("messages", last), problem)

@@ -153,7 +153,9 @@ class ServerProcess:
             await self._call_lock_function("pg_advisory_unlock", key)
 
     async def delete_dead_processes(self) -> None:
-        """End the runs of dead processes, and delete dead processes, old runs and idempotency keys.
+        """Delete dead processes and their idempotency keys, and end their runs.
+
+        Also delete old runs and old idempotency keys of all processes.
 
         A process is dead if it has no lock and sent no heartbeat for 30 s. Raises
         ``StorageFailed``.
@@ -193,6 +195,10 @@ class ServerProcess:
         self._database.reachable.set()
 
     async def _call_lock_function(self, function: str, key: int) -> bool:
+        """Call a lock function of PostgreSQL and return its result.
+
+        Any database error drops the connection. Raises ``StorageFailed``.
+        """
         async with self._connection_lock:
             if self._connection is None:
                 raise db.unreachable("lock a session")
@@ -201,7 +207,7 @@ class ServerProcess:
                     self._connection, f"SELECT {function}(%(key)s)", {"key": key}
                 )
             except psycopg.Error as error:
-                self._connection_lost(self._connection)
+                self._drop_connection(self._connection)
                 raise db.failure("lock a session", error) from error
         return bool(row and row[0])
 
@@ -225,9 +231,9 @@ class ServerProcess:
                     if connection is not None and (
                         connection.closed or not isinstance(error, psycopg.Error)
                     ):
-                        self._connection_lost(connection)
+                        self._drop_connection(connection)
 
-    def _connection_lost(self, connection: Connection) -> None:
+    def _drop_connection(self, connection: Connection) -> None:
         logger.error(
             "database connection lost; running turns continue and store their answers after "
             "reconnecting"
