@@ -191,7 +191,10 @@ def _has_failed(turn: Json) -> bool:
 
 
 def recorded_tool(name: str, results: Iterable[Json]) -> Tool:
-    """Return a tool whose calls return their recorded results, in this order."""
+    """Return a tool whose calls return their recorded results, in this order.
+
+    Recorded failures are raised. A call that was not recorded fails too.
+    """
     own = deque(
         result
         for result in results

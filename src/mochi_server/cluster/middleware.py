@@ -430,6 +430,8 @@ class ClusterMiddleware:
     ) -> Peer | None:
         """Return the server for a request, or None for this one.
 
+        Also claim the idempotency key of a new turn for that server.
+
         ``waits_at`` is the server of the turn whose waiting calls a message denies, if any.
         """
         method, path = scope["method"], route_path(scope).rstrip("/")

@@ -250,7 +250,7 @@ FindTool = Callable[[str], Awaitable[Tool | None]]
 class Approver:
     """Base class of approvers, which decide which calls need approval.
 
-    Its methods suit turns without a user.
+    Its methods suit turns without a user. A subclass must define ``requires_approval``.
     """
 
     interactive: bool = False  # whether a client can decide on calls

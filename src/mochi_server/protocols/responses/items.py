@@ -261,6 +261,8 @@ async def to_messages(
     """Convert items to messages. ``instructions`` become a system message before them.
 
     Calls of tools of OpenAI are left out if they have no result, and results if they have no call.
+
+    Raises ``ValidationFailed``.
     """
     calls = {item.call_id for item in items if isinstance(item, BuiltInCall)}
     outputs = {
@@ -386,6 +388,7 @@ class _ItemReader:
         if content is None or isinstance(content, str):
             return
         for number, part in enumerate(content):
+            # The route reports an error in `messages` as one in `input`.
             location: Location = ("messages", index, "content", number)
             match part:
                 case InputImage():

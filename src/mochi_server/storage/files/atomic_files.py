@@ -131,7 +131,7 @@ def write_new(path: str | Path, data: bytes) -> Signature:
 def append(path: str, line: bytes, size: int = 0, *, durably: bool = True) -> Signature:
     """Append a line to a file of ``size`` bytes.
 
-    If the size is 0, create a missing file. Raises OSError. Then the file has its earlier content.
+    If the size is 0, create a missing file. Raises OSError, and then restores the earlier content.
 
     If ``durably`` is false, the line survives a crash of the process, but not of the machine.
     """
