@@ -50,11 +50,13 @@ class RunTable:
         """Return the tasks that execute turns."""
         return [run.task for run in self.running() if run.task]
 
-    def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id`` if it is cached, else the latest run, if the caller may
-        see the session.
+    def find(self, run_key: str, run_id: str | None = None) -> Run | None:
+        """Return the run with ``run_id`` if the conversation has it here, else its latest run.
+
+        Return None if it has no run here, or the caller may not see the session. The run key of a
+        session is its ID.
         """
-        runs = self._runs.get(session_id)
+        runs = self._runs.get(run_key)
         if not runs:
             return None
         latest = runs[next(reversed(runs))]
