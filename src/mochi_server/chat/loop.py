@@ -51,7 +51,11 @@ class TurnLoop:
     reported: Sequence[TurnWarning] = ()
 
     async def run(self) -> None:
-        """Do steps until the turn is complete. Raises ``MochiError``."""
+        """Do steps until the turn is complete, and then store its window.
+
+        If the turn has an error in place of a model, store a failed result for each open call and
+        raise this error. Raises other ``MochiError``, and ``TurnSuspended`` for an approval.
+        """
         if isinstance(self.turn.next_step(), Finish):  # the server stopped after the answer
             return
         turn, writer = self.turn, self.turn.writer
@@ -116,7 +120,10 @@ class TurnLoop:
             self.publish([outcome.event()])
 
     async def _ask(self, step: AskModel, model_call: ModelCall) -> None:
-        """Ask the model for an answer and store it. Repair the format of the last answer."""
+        """Ask the model for an answer and store it.
+
+        Before that, repair the format of an answer that calls no tool, unless it is a plan.
+        """
         turn, writer = self.turn, self.turn.writer
         publish = turn.phases.publisher(step.phase, self.publish)
         if step.limit is not None:
@@ -153,8 +160,8 @@ class TurnLoop:
     async def _answer(self, attempts: AnswerAttempts, *, must_call: bool) -> AnswerBuilder:
         """Return the answer of the model.
 
-        If the model cannot decode an image of an earlier message, omit these images. Raises
-        ``ImageNotReadable`` for an image of this turn, and other ``MochiError``.
+        If the model cannot decode an image of an earlier message, ask again without these images.
+        Raises ``ImageNotReadable`` for an image of this turn, and other ``MochiError``.
         """
         writer = self.turn.writer
         while True:
@@ -182,8 +189,8 @@ class TurnLoop:
     def _client_call_ids(self, answer: AssistantMessage) -> list[str]:
         """Return the IDs of the calls in an answer that the client runs.
 
-        Malformed arguments can only be sent as text. If the client takes none, the model receives
-        an error as the result of the call.
+        Malformed arguments can only be sent as text. If the client takes no text, the call is left
+        out, and the model receives an error as its result.
         """
         tools = self.turn.input.tools
         client_tools = tools.offered_client_tools

@@ -30,7 +30,7 @@ def turn_allocation(
     history: History,
     answer_tokens: int = 0,
 ) -> Allocation:
-    """Return the allocation for a turn.
+    """Return the allocation for a turn, with the token counts of the last answer if they apply.
 
     ``history`` includes the new messages of the turn. The first window has room for an answer of
     ``answer_tokens``.
@@ -52,9 +52,10 @@ def turn_allocation(
 
 
 async def save_window(allocation: Allocation, session: ChatSession, store: SessionStore) -> None:
-    """Store the window with the session, unless a client has changed it during the turn.
+    """Store the window of the turn's requests with the session.
 
-    Errors are logged.
+    Store nothing if a client has set the window, or has changed its configuration during the turn.
+    Errors of the store are logged.
     """
     before = session.metadata.context_window_config
     decision = allocation.decision

@@ -42,7 +42,8 @@ class FunctionTool(Body):
     def to_ollama(self, max_nodes: int) -> dict[str, Any]:
         """Return the schema of the tool in Ollama's format.
 
-        If its parameters exceed ``max_nodes`` or are invalid, the model receives them as they are.
+        If its parameters exceed ``max_nodes`` or are invalid, the model receives them as they are,
+        except for top-level nulls and for boolean schemas.
         """
         schema = {key: value for key, value in (self.parameters or {}).items() if value is not None}
         try:
@@ -81,7 +82,7 @@ class AllowedFunctions(Body):
 
 
 ToolChoice = str | NamedFunction | AllowedFunctions
-"""A word such as `required`, the function to call, or the functions that may be called."""
+"""`none`, `auto` or `required`, the function to call, or the functions that may be called."""
 
 
 def tool_selection(
@@ -95,8 +96,9 @@ def tool_selection(
 ) -> ToolSelection:
     """Return the tools of a request.
 
-    ``names`` are tools of this server. If it is None, the tools of the session apply.
-    ``omits_tools`` states whether the server omits other tools of the request.
+    ``names`` are tools of this server. If it is None, the tools of the session apply. A ``choice``
+    of None means ``auto``, and a ``parallel`` of None means true. ``omits_tools`` states whether
+    the server omits other tools of the request.
     """
     only: frozenset[str] | None = None
     must_call = False

@@ -154,10 +154,10 @@ class CompareService:
         return self.gateway.admit()
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """Return each ID with its model.
+        """Return each ID as text of at most 200 characters, with its model.
 
         An ID is a model name or a position in the list of models, from 1. Raises
-        ``InvalidComparison``.
+        ``InvalidComparison``, also for an unknown model, and the errors of Ollama.
         """
         if not isinstance(model_ids, list) or not model_ids:
             raise InvalidComparison("modelIds must be a non-empty array")
@@ -174,7 +174,8 @@ class CompareService:
     async def start(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
         """Start the models in the requested order, and return an iterator over their events.
 
-        A failed model does not affect the others. Raises ``RateLimited``.
+        A failed model does not affect the others. The caller must iterate over the events. Closing
+        the iterator before its end cancels the comparison. Raises ``RateLimited``.
         """
         events: asyncio.Queue[CompareEvent | None] = asyncio.Queue()
         async with AsyncExitStack() as stack:
