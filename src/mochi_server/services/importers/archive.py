@@ -17,11 +17,13 @@ _CONVERSATIONS = re.compile(r"conversations(-[0-9]+)?\.json")
 _FILE_ID = re.compile(r"file[-_][0-9A-Za-z]+")
 
 Files = Mapping[str, bytes]
-"""Files of an export in a ZIP archive, by the ID at the beginning of their names."""
+"""Unpacked files of a ZIP archive: the files of messages by the ID at the beginning of their names,
+and the files of conversations by their whole names.
+"""
 
 
 def read(data: bytes, max_bytes: int) -> tuple[list[object], Files]:
-    """Return the items of a file, and the other files of the export.
+    """Return the items of a file, and the unpacked files if it is a ZIP archive.
 
     Raises ``ValidationFailed``, or ``UnpackedTooLarge`` for more than ``max_bytes`` unpacked bytes.
     """

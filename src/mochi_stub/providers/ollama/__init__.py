@@ -39,7 +39,7 @@ from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, SeededIds, normalis
 from mochi_stub.replies.chunks import Piece, pieces, planned_end, token_logprobs
 from mochi_stub.reply import Durations, Failure, HttpError, Logprob, Reasoning, Text
 
-STREAM_ERROR = b"application/json"
+_STREAM_ERROR_TYPE = b"application/json"
 NOT_DONE = '"done":false'
 INPUT_TOO_LONG = "the input length exceeds the context length"
 NO_IMAGES = "Multimodal data provided, but model does not support multimodal requests."
@@ -85,12 +85,12 @@ async def generate(
         # llama-server refuses the prompt after Ollama has started the stream.
         failure = error.failure
         message = go_dumps({"error": failure.message}).encode()
-        return HttpResponse(failure.status, message, STREAM_ERROR, has_length=False)
+        return HttpResponse(failure.status, message, _STREAM_ERROR_TYPE, has_length=False)
     encoder = ReplyLines(evaluated, ids, body, load_duration=lease.load_duration)
     generation = evaluated.generation(encoder)
     if not prompt.stream:
         return generation
-    return generation._replace(error_content_type=STREAM_ERROR)
+    return generation._replace(error_content_type=_STREAM_ERROR_TYPE)
 
 
 def _check_raw(body: JsonObject) -> None:
@@ -230,6 +230,10 @@ async def embeddings(stub: Stub, _request: Request, body: JsonObject) -> HttpRes
 
 
 async def _load(stub: Stub, body: JsonObject, if_empty: HttpError | None = None) -> Lease:
+    """Load the model of a request for embeddings.
+
+    Raises ``HttpError``: ``if_empty`` is for a request without a model.
+    """
     name = body.get("model", "")
     not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
     model = local_model(stub, name, if_empty=if_empty, if_missing=not_pulled)
@@ -323,6 +327,10 @@ class ReplyLines:
         return "".join(lines)
 
     def _call(self, piece: Piece) -> str:
+        """Return the line of a tool call.
+
+        A native template sends all its calls in the last line, so the call waits for `end`.
+        """
         if self.native:
             self.pending_calls.append(piece.value)
             return ""
@@ -476,6 +484,7 @@ def _token_fields(token: str, logprob: float) -> str:
 
 
 def _read_recorded(line: Any, builder: ReplyBuilder) -> None:
+    """Add a line of a recorded reply to the reply that is built."""
     message = get(line, "message") or line
     builder.add(Reasoning, get(message, "thinking"))
     builder.add(Text, get(message, "content"))
