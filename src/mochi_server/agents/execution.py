@@ -303,7 +303,8 @@ class AgentExecutionService:
         its model is not installed. ``session_id`` is the session to continue, or None for a new
         session. Without a ``caller``, calls that need approval under ``turn_input.policy`` are
         denied. If a turn continues after a wait or a crash, the agent of its ``caller`` continues,
-        too. If a ``MochiError`` ends the agent, the result contains its code.
+        too. If a ``MochiError`` ends the agent, the result contains its code. Raises
+        ``TurnSuspended`` if the turn of the ``caller`` is suspended.
         """
         caller = caller or AgentCaller()
         reported = AgentEvents(agent.name, turn_input.text or "", caller.call.id)
@@ -425,7 +426,8 @@ class AgentExecutionService:
         """Lock the session of an agent, or a new session.
 
         Provide the session, and the turn in it that ``caller`` has started and now continues, or
-        None. An interrupted turn of another call is ended.
+        None. An interrupted turn of another call is ended. Raises ``SessionNotFound`` and
+        ``SessionBusy``.
         """
         if session_id is None:
             session_id = await self._child_session(caller)
@@ -468,10 +470,10 @@ class AgentExecutionService:
         return None
 
     async def end_interrupted_turn(self, session: ChatSession) -> ChatSession:
-        """Store that an interrupted latest turn of a locked session failed. Return the session.
+        """Store that the latest turn of a locked session failed, if it was interrupted with the
+        turn that called the agent.
 
-        The turn was interrupted with the turn that called the agent. Raises ``SessionBusy`` if the
-        calling turn goes on.
+        Return the session as it is then. Raises ``SessionBusy`` if the calling turn goes on.
         """
         turn = session.metadata.turn
         if turn is None or turn.has_ended or turn.parent is None:
@@ -490,7 +492,8 @@ class AgentExecutionService:
     async def find_model(self, agent: AgentDefinition, fallback: str) -> tuple[str, ModelInfo]:
         """Return the name and details of an agent's model.
 
-        If it is missing, use the model ``fallback`` instead.
+        If it is missing, use the model ``fallback`` instead. Raises ``ModelNotFound`` if both are
+        missing, and the errors of Ollama.
         """
         if agent.model is not None:
             try:
@@ -501,6 +504,7 @@ class AgentExecutionService:
 
 
 def check_owner(session: ChatSession, agent: AgentDefinition) -> None:
+    """Raise ``SessionNotFound`` if a session is not one of this agent."""
     if session.metadata.extra.get(AGENT_NAME) != agent.name:
         raise SessionNotFound(session.session_id)
 
@@ -556,8 +560,8 @@ class AgentTurns(TurnPreparation):
     async def prepare(self, run: Run, session: ChatSession, turn_input: TurnInput) -> PreparedTurn:
         """Prepare the turn of an agent.
 
-        If the model is unavailable, the turn contains the error. Raises ``AgentNotFound``,
-        ``AgentInvalid``, ``SessionNotFound`` or ``SessionBusy``.
+        If the model is unavailable, the turn contains the error. Raises ``OllamaBusy``,
+        ``AgentNotFound``, ``AgentInvalid``, ``SessionNotFound`` or ``SessionBusy``.
         """
         ticket = self.service.gateway.admit()
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))

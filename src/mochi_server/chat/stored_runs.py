@@ -44,8 +44,10 @@ class StoredRuns:
         self._shutdown = shutdown
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id``, or a later run of its turn, else the session's latest
-        run, or None.
+        """Return the run with ``run_id``, or a later run of its turn.
+
+        If ``run_id`` is None, return the session's latest run. If it is unknown, return the latest
+        run if that goes on or is cached. Return None if there is no such run.
 
         If the events of the run are lost, the run contains what was stored. Raises
         ``SessionNotFound``.
@@ -101,7 +103,8 @@ class StoredRuns:
     def create_ended(self, session: ChatSession, turn: StoredTurn) -> Run:
         """Return a run of a stored turn that has ended, with a snapshot and the end as its events.
 
-        A turn that is stored as running or waiting counts as failed.
+        A turn that is stored as running or waiting counts as failed. The run is not added to the
+        table.
         """
         state = turn.state
         result = _result_of(session, turn)

@@ -183,6 +183,11 @@ class PartReader:
         return self._text(Reasoning, text, events.ThinkingDelta)
 
     def _text(self, text_class: _TextClass, text: str, source: object) -> _Parts:
+        """Return the part for a text, or nothing for an empty one.
+
+        The part is separate if the text before it has ended, or has come from another class of
+        events than ``source``.
+        """
         if not text:
             return ()
         is_separate = self._sources.get(text_class, source) is not source
@@ -206,6 +211,7 @@ class PartReader:
         return self._text(Text if is_answer else Reasoning, event.content, type(event))
 
     def _snapshot(self, event: events.Snapshot) -> _Parts:
+        """Return the parts with the new text of a snapshot. If text is held, replace it instead."""
         parts: _Parts = ()
         if self._holds_thinking:
             self._held_thinking = event.thinking[self._read_characters[Reasoning] :]

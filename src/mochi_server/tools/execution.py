@@ -64,7 +64,10 @@ class ToolExecutionResult:
 
 @dataclass(eq=False, kw_only=True)
 class ToolExecutionService:
-    """Service that runs tools, with a ``timeout`` in seconds, and stores the last 100 results."""
+    """Service that runs tools, with a ``timeout`` in seconds.
+
+    It stores the last 100 results in memory, without images.
+    """
 
     timeout: float = 60
     output_limit: int = 20_000  # maximum characters of a result
@@ -152,8 +155,8 @@ class ToolExecutionService:
         return [run for run in self._history if CALLER.get().sees(run.owner)]
 
     def statistics(self) -> dict[str, Any]:
-        """Return the number of calls and their mean time in seconds, for all calls in the history
-        and each tool.
+        """Return the number of calls and their mean time in seconds, for the calls of ``history()``
+        and for each tool.
         """
         history = self.history()
         by_name: dict[str, list[ToolExecutionResult]] = defaultdict(list)
@@ -194,6 +197,10 @@ class ToolExecutionService:
             conversion.end()
 
     async def _in_thread(self, work: Callable[[], T], consequence: str) -> T:
+        """Return the result of ``work``. Raises ``ToolRaised`` for an error or a timeout.
+
+        If no thread is free, the message of the error begins with ``consequence``.
+        """
         async with self._call_slots:
             if self._thread_slots.locked():
                 self.on_refused()
@@ -275,7 +282,8 @@ def _close_coroutine(outcome: Future[Any]) -> None:
 def shorten(text: str, limit: int, limit_name: str = "") -> str:
     """Return ``text`` with at most ``limit`` characters.
 
-    A note, which names the limit, replaces the middle.
+    A note, which names the limit, replaces the middle. The note is never shortened, even if it is
+    longer than the limit.
     """
     if len(text) <= limit:
         return text
