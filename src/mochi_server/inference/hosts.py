@@ -85,7 +85,10 @@ class Host:
         return self.client.last_windows.get(qualified_name(model))
 
     def update_loaded(self) -> None:
-        """Learn from the loaded models how many of them fit into memory."""
+        """Update ``loaded``, and derive from it how many models fit into memory.
+
+        That is unknown until a load replaces another model.
+        """
         before = self.loaded
         self.loaded = frozenset(self.client.last_windows or ())
         added = self.loaded - before
@@ -298,7 +301,8 @@ class Fleet:
     async def find_model(self, name: str) -> ModelInfo:
         """Return the chat model ``name`` of the first host that has it.
 
-        Raises ``ModelNotFound``.
+        Raises ``ModelNotFound``, or another error if a host that had the model, or each host,
+        fails.
         """
         return await self._find(name, lambda client: client.find_model(name))
 
@@ -314,6 +318,7 @@ class Fleet:
         return permitted(await self._union(lambda client: client.list_models()))
 
     async def list_installed(self) -> list[ModelInfo]:
+        """Like ``list_models``, with the models that cannot chat too."""
         return permitted(await self._union(lambda client: client.list_installed()))
 
     async def _find(self, name: str, find: Lookup[ModelInfo]) -> ModelInfo:
@@ -357,8 +362,9 @@ class Fleet:
     ) -> tuple[dict[Host, _Result], dict[Host, MochiError]]:
         """Return the results and the errors of the hosts that respond in time.
 
-        Wait briefly for all hosts, and longer only if none has a result yet. Request the hosts that
-        are left out only if no other host has a result. With one host, raise its error.
+        Wait briefly for all hosts. If none has a result then, wait until all requests have ended.
+        Request the hosts that are left out only if no other host has a result. With one host, raise
+        its error.
         """
         await self.refresh()
         active = self.active
@@ -390,8 +396,8 @@ class Fleet:
     async def refresh(self, seconds: float = _FILE_SECONDS) -> None:
         """Read the file of hosts again if it has changed. An invalid file changes nothing.
 
-        A thread reads the file, because a network file system may hang. After ``seconds``, the
-        known hosts are used.
+        A thread reads the file, because a network file system may hang. After ``seconds``, or at
+        once if it hangs already, the known hosts are used.
         """
         if self._file is None or (self._reading and self._is_slow):
             return

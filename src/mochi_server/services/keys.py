@@ -189,6 +189,7 @@ def _text_of(path: Path) -> str:
 
 
 def _parts(node: yaml.Node, kind: type[yaml.CollectionNode]) -> Any:
+    """Return the children of a node of this kind. Raises ValueError for another kind."""
     if not isinstance(node, kind):
         raise ValueError(f"not a list of keys with the fields {', '.join((*FIELDS, *LISTS))}")
     return node.value
@@ -274,7 +275,10 @@ class KeyRing:
         self._read()
 
     def find(self, sent: Sequence[bytes]) -> Caller | None:
-        """Return the caller that sends these keys, or None if none of the keys is known."""
+        """Return the caller with the first known one of these keys, or None if none is known.
+
+        A file that has become invalid is logged, and its earlier keys stay valid.
+        """
         self._read_changes()
         # All hashes are compared, so that the response time reveals neither a key's length nor
         # which key matched.
@@ -306,10 +310,11 @@ class KeyRing:
     def caller_inside(self, owner: str | None, sender: str = "") -> Caller:
         """Return the caller of a turn in a session of ``owner``.
 
-        ``sender`` is the name of the key that sent a turn which continues, or "" if it is unknown
-        or the current caller sends the turn. What the sender's and the owner's key may both use
-        exists for the turn. If the server continues a turn of an unknown sender, it counts as a
-        turn of the owner's key.
+        ``sender`` is the name of the key that sent a turn which continues. If it is "", the current
+        caller is the sender: the client, or the server if it continues a turn of an unknown sender.
+
+        The turn may use what both the sender's key and the owner's key may use. It counts as a turn
+        of the sender's key, or of the owner's key if the sender has none.
         """
         self._read_changes()
         caller = self._named_caller(sender) if sender else CALLER.get()

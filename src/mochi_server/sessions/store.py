@@ -175,7 +175,10 @@ class SessionStore(Protocol):
         """Return the versions of a session. ``load`` does not read their messages."""
 
     async def load_image(self, sha256: str) -> bytes:
-        """Return the bytes of a blob. Raises ``BlobNotFound`` if no message references it."""
+        """Return the bytes of a blob. Raises ``BlobNotFound`` if it is not stored.
+
+        The store deletes blobs that no message references.
+        """
 
     async def patch(
         self,
@@ -228,8 +231,9 @@ class SessionStore(Protocol):
         """Return a context manager that locks a session for changes. Only ``patch`` needs no lock.
 
         A turn passes its ``run_id``. While it has the lock, other calls raise ``SessionBusy``, or
-        wait if ``wait`` is true. All calls wait for other locks. When a turn releases the lock, all
-        its changes are durable.
+        wait if ``wait`` is true. All calls wait for other locks. If a turn gets the lock meanwhile,
+        calls without ``wait`` raise ``SessionBusy``. When a turn releases the lock, all its changes
+        are durable.
         """
 
 

@@ -123,7 +123,10 @@ def _read_version(item: object) -> Version | None:
 
 
 def split_versions(extra: dict[str, Any]) -> tuple[Versions, dict[str, Any]]:
-    """Return the versions in the additional keys of a session file, and the other keys."""
+    """Return the versions in the additional keys of a session file, and the other keys.
+
+    The versions do not include those that exceed a limit.
+    """
     if KEY not in extra:
         return (), extra
     others = dict(extra)
@@ -148,7 +151,7 @@ def excess_versions(extra: Mapping[str, Any]) -> int:
 
 def places_of(versions: Versions) -> list[dict[str, str]] | None:
     """Return the metadata field ``versions``: the place and the time of each version in the
-    history.
+    history, or None if there is no such version.
     """
     places = [
         {"message_id": version.message_id, "timestamp": version.started_at}
@@ -174,7 +177,9 @@ def changed_versions(
 ) -> ChangedVersions:
     """Return the versions after ``new`` messages have replaced the last messages of the history.
 
-    The ``replaced`` messages become the latest version.
+    The ``replaced`` messages become the latest version. A change with ``deleted`` replaces no
+    message: it only removes the versions at the place of this message. A change that was stored
+    before changes nothing.
     """
     if any(version.version_id == change.version_id for version in versions):
         return ChangedVersions(versions)  # the change was stored before

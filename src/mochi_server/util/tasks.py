@@ -31,7 +31,8 @@ _Arguments = ParamSpec("_Arguments")
 async def run_shielded(work: Awaitable[_Result]) -> _Result:
     """Await ``work`` and return its result.
 
-    If the caller is cancelled, raise the cancellation after ``work`` ends.
+    If the caller is cancelled, raise the cancellation after ``work`` ends. An error of ``work`` is
+    then ignored.
     """
     future = asyncio.ensure_future(work)
     try:

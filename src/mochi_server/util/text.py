@@ -45,7 +45,7 @@ class SecretMasker:
     def mask(self, value: Any) -> Any:
         """Return ``value`` as a JSON value in which ``MASK`` replaces the secrets.
 
-        Other objects become strings.
+        Other objects become strings. Keys of dictionaries are not masked.
         """
         if value is None or isinstance(value, bool | int | float):
             return value
@@ -64,6 +64,7 @@ def grapheme_start(text: str, index: int) -> int:
     accents, or an emoji) is split.
 
     This is ``index`` if the first grapheme is longer, because nothing would be left of the text.
+    ``index`` must be less than the length of the text.
     """
     start = index
     while start > 0 and _continues(text, start):

@@ -61,7 +61,10 @@ def _encode(entries: Mapping[UsageKey, Usage]) -> bytes:
 
 
 def _read(path: Path) -> dict[UsageKey, Usage]:
-    """Return the usage in the file of a day. A file that cannot be read counts as empty."""
+    """Return the usage in the file of a day. A missing or invalid file counts as empty.
+
+    Raises OSError.
+    """
     file = atomic_files.read(path)
     if file is None:
         return {}
