@@ -17,7 +17,8 @@ _logged: set[tuple[str, str]] = set()  # unreadable turns that were logged, by s
 def read_turn(metadata: Mapping[str, Any]) -> StoredTurn | None:
     """Return the turn in the metadata of a session file.
 
-    An unreadable turn counts as failed, and is logged once.
+    Return None without a turn. An unreadable turn is logged once. It counts as failed, or as
+    missing if its run IDs are unreadable, too.
     """
     stored = metadata.get("turn")
     if stored is None:
@@ -56,6 +57,9 @@ def _log_once(session_id: str, problem: str) -> None:
 def _earlier_turn(record: Any, last_run: Any) -> dict[str, Any] | None:
     """Convert the fields of files before format 1.4: the record of a turn that waits, and the state
     of the last run.
+
+    Return None without a turn. For an unreadable record without a last run, return an object that
+    ``StoredTurn`` rejects.
     """
     if isinstance(record, dict) and "confirmation_id" in record:
         return _waiting_turn(record)
@@ -81,6 +85,10 @@ def _run_ids(stored: dict[str, Any]) -> list[Any]:
 
 
 def _waiting_turn(record: dict[str, Any]) -> dict[str, Any]:
+    """Convert the record of a turn that waits.
+
+    The call that has ``started`` is ``/<index>``, ``<session of an agent>/<index>``, or its ID.
+    """
     agent = record.get("agent")
     if isinstance(agent, dict):
         agent = {name: value for name, value in agent.items() if name != "parent_call_id"}

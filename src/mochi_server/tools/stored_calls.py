@@ -29,6 +29,8 @@ _UNKNOWN = (
 def open_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
     """Return the calls of the last answer in the messages of a turn that have no result, in
     order.
+
+    Calls that the client runs are omitted.
     """
     open_: list[ToolInvocation] = []
     results = 0
@@ -36,18 +38,17 @@ def open_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
         if message["role"] == "assistant":
             client_calls = message.get("client_tool_calls") or ()
             open_ = [call for call in calls_in(message, results) if call.id not in client_calls]
-            continue
-        results += 1
-        call_id = message.get("tool_call_id") if message["role"] == "tool" else None
-        for call in open_:
-            if call.id == call_id:
-                open_.remove(call)
-                break  # several calls can have the same ID
+        elif message["role"] == "tool":
+            results += 1
+            for call in open_:
+                if call.id == message.get("tool_call_id"):
+                    open_.remove(call)
+                    break  # several calls can have the same ID
     return open_
 
 
 def all_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
-    """Return all calls in the messages of a turn, in order."""
+    """Return all calls in the messages of a turn, in order, also those that the client runs."""
     calls: list[ToolInvocation] = []
     results = 0
     for message in messages:
@@ -80,7 +81,10 @@ def calls_in(answer: Message, first: int = 0) -> list[ToolInvocation]:
 
 
 def stored_outcomes(messages: Sequence[Message]) -> list[ToolOutcome]:
-    """Return the outcomes of the tool calls in the messages of a turn."""
+    """Return the outcomes of the tool calls in the messages of a turn.
+
+    They lack the images, the progress of the calls, and whether the calls were interrupted.
+    """
     arguments: dict[str, dict[str, Any]] = {}
     outcomes: list[ToolOutcome] = []
     for message in messages:

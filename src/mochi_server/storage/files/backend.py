@@ -76,6 +76,7 @@ class _RunningTurn:
     """Whether the turn has written a change. Later changes are appended to the turn log."""
 
     def uses_log(self, stored: FileSnapshot, change: Change) -> bool:
+        """Return whether the turn log stores a change of ``stored``, unless it ends the turn."""
         is_large = stored.file.size > _LARGE_BYTES
         return self.has_changes or change.partial is not None or is_large
 
@@ -111,8 +112,9 @@ class SessionDirectory:
         self._lock.release()
 
     def check(self) -> None:
-        """Raise StorageFailed if a small file cannot be written to the directory, or
-        DirectoryInUse.
+        """Lock the directory as in ``open``, and write and remove a small file.
+
+        Raises StorageFailed, DirectoryInUse.
         """
         with storage_errors("write the sessions directory"):
             self._lock.create()
@@ -261,7 +263,7 @@ class SessionDirectory:
     def delete(self, session_id: str) -> None:
         """Delete a session.
 
-        Raises the errors of ``load`` for a file that is not a session, and keeps the file.
+        Raises the errors of ``load`` for a file that is not a session, and does not delete it.
         """
         with self._writing(session_id, "delete") as stored:
             atomic_files.remove_durably(self._file(session_id), self._log(session_id))
@@ -361,8 +363,9 @@ class SessionDirectory:
     def read(self, session_id: str) -> FileSnapshot:
         """Read the files of a session without the cache.
 
-        Raises SessionNotFound for a damaged file and renames it, StorageBusy if it has just
-        changed, and OSError.
+        Raises SessionNotFound, StorageBusy for a damaged file that has just changed, SessionTooNew
+        and OSError. Other damaged files raise SessionNotFound, and are renamed if this process has
+        locked the directory.
         """
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
@@ -418,6 +421,9 @@ class SessionDirectory:
     def _save(
         self, session_id: str, before: FileSnapshot | None, record: SessionRecord
     ) -> FileSnapshot:
+        """Write the session's file without its partial answer, and remove the turn log of
+        ``before``.
+        """
         written = atomic_files.write(self._file(session_id), record.file())
         if before and before.log:
             atomic_files.remove(self._log(session_id))
@@ -483,7 +489,9 @@ class SessionDirectory:
 
     def _read_for_index(self, session_id: str) -> tuple[ChatSession, Signature | None] | None:
         """Return a session and its file signature (None if it has a turn log), or None if it is
-        unreadable.
+        missing or unreadable.
+
+        Raises StorageBusy if another program is writing the file.
         """
         try:
             stored, visible = self._read(session_id)

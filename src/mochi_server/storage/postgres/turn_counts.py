@@ -114,11 +114,12 @@ class PostgresTurnCounter(TurnCounter):
         return None if row is None else float(row[0])
 
     async def _check(self, caller: Caller) -> None:
+        """Raise RateLimited if the caller is at a limit."""
         running, began, now = await self._counts(caller.key)
         check_limits(caller, len(running), began, now)
 
     async def _remove_dead(self, key: str) -> None:
-        """Remove the turns of processes that have died or are frozen."""
+        """Remove the running turns of a key whose processes have died or are frozen."""
         running, _, _ = await self._counts(key)
         processes = {entry.partition("/")[0] for entry in running}
         dead = []
@@ -130,7 +131,11 @@ class PostgresTurnCounter(TurnCounter):
             await self._execute(_REMOVE_DEAD, {"key": key, "dead": dead})
 
     async def _counts(self, key: str) -> tuple[Sequence[str], Sequence[float], float]:
-        """Return the running turns of a key, the times of recent starts, and the time now."""
+        """Return the running turns of a key, the times of the starts in the last minute, and the
+        time now.
+
+        The time is 0 for a key without a turn.
+        """
         row = await self._fetch(_SELECT, {"key": key})
         if row is None:
             return [], [], 0

@@ -85,7 +85,8 @@ async def change_versions(
 ) -> tuple[SessionRow, ChangedVersions, list[str]]:
     """Store the versions after ``new`` messages replace those from position ``start``.
 
-    Return the changed session row, the versions, and the hashes of the images of deleted versions.
+    Return the changed session row, which the caller stores, the versions, and the hashes of the
+    images of deleted versions. Other messages may still reference these images.
     """
     before = await load_versions(connection, head.key, head.session_id)
     rows = await fetch_all(connection, _TAIL, [head.key, start])
