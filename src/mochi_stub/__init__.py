@@ -1,6 +1,6 @@
 """Deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini.
 
-Submodules load on first use.
+The modules of the exported names load on first use.
 
 The way of an answer: `server` runs `aiohttp.web`. `app` receives a request and finds its handler in
 `providers`. The handler converts the body to a `Prompt` and loads the model. `provider_pipeline`

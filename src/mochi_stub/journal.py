@@ -151,6 +151,7 @@ class Journal:
         self.running = 0
 
     def open(self, request: Request) -> JournalEntry:
+        """Return the entry of a new request. Record it, except for requests to `STUB_ROUTES`."""
         entry = JournalEntry(self, request)
         if request.path.startswith(STUB_ROUTES):
             return entry
@@ -172,6 +173,10 @@ class Journal:
     def wait_for(
         self, condition: Callable[[list[Exchange]], bool], timeout: float
     ) -> list[Exchange]:
+        """Wait until `condition` accepts the exchanges, and return them.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
         with self.changed:
             is_met = self.changed.wait_for(lambda: condition(self.exchanges()), timeout)
             exchanges = self.exchanges()
@@ -219,6 +224,10 @@ def parsed_body(data: bytes) -> Any:
 
 
 def _masked(value: Any, secret: bool = False) -> Any:
+    """Return a JSON value without the texts of secret fields.
+
+    If `secret` is true, mask also a text itself, or the texts of a list.
+    """
     if isinstance(value, dict):
         masked = {}
         for key, item in value.items():

@@ -115,7 +115,7 @@ def _check_name(path: Path, name: str, keys: Sequence[Key]) -> None:
 
 
 def _fields(given: Mapping[str, str]) -> Key:
-    """Return the fields of new keys, as the keys file has them."""
+    """Return the fields of new keys, as the keys file has them. Raises ``KeysFileInvalid``."""
     key = Key()
     for field, text in given.items():
         key[field] = _value(field, text)
@@ -147,7 +147,10 @@ def _line(key: Key, caller: Caller) -> str:
 
 
 def _expiry(text: str) -> str:
-    """Return the value of ``expires`` in the keys file."""
+    """Return the value of ``expires`` in the keys file: for a number of days, the last day.
+
+    Raises ``KeysFileInvalid``, also for a time in the past.
+    """
     days = re.fullmatch("([1-9][0-9]{0,4})d", text)
     if days is not None:
         last = datetime.now(timezone.utc) + timedelta(days=int(days[1]))
@@ -161,6 +164,7 @@ def _expiry(text: str) -> str:
 
 
 def _write(path: Path, keys: Sequence[Key], default: Key | None) -> None:
+    """Create or replace a keys file, which keeps its permissions. Raises ``KeysFileInvalid``."""
     earlier = _status(path)
     text = "# Written by `mochi-server keys`, without the comments of earlier versions\n"
     if default is not None:

@@ -152,6 +152,7 @@ class _StoredTokensProvider(OAuthClientProvider):
         await self._save(record.model_copy(update={"client": client_info}))
 
     async def _load(self) -> _Record:
+        """Return the stored authorization, or an empty one if it is damaged."""
         try:
             record = _Record.model_validate_json(await self._credentials.load())
         except ValidationError:  # a damaged file
@@ -163,6 +164,7 @@ class _StoredTokensProvider(OAuthClientProvider):
         await self._credentials.save(record.model_dump_json())
 
     async def _initialize(self) -> None:
+        """Set the state of the SDK's flow from the stored authorization."""
         await super()._initialize()
         record = await self._load()
         context = self.context
@@ -207,6 +209,11 @@ class _StoredTokensProvider(OAuthClientProvider):
             await flow.aclose()
 
     async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
+        """Return whether there are new tokens: those of the response, or of another process.
+
+        Raises ``NeedsAuthorization`` and removes the tokens if the authorization server refuses
+        them, and ``OAuthTokenError`` for another error.
+        """
         if response.status_code in _REFUSING_STATUSES:
             record = await self._load()
             sent = self.context.current_tokens
@@ -220,6 +227,7 @@ class _StoredTokensProvider(OAuthClientProvider):
         return await super()._handle_refresh_response(response)
 
     async def _perform_authorization(self) -> httpx2.Request:
+        """Authorize with the configured scopes, or with those that the server has required."""
         metadata = self.context.client_metadata
         if self._server.oauth is not None and self._server.oauth.scope:
             metadata.scope = self._server.oauth.scope
@@ -256,7 +264,9 @@ class BrowserProvider(_StoredTokensProvider):
     _can_authorize = True
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the configured client, or the registered one if it has this callback URL."""
+        """Return the configured client, or the registered one if it has this callback URL and its
+        secret is valid, otherwise None.
+        """
         redirect_uris = self.context.client_metadata.redirect_uris
         oauth = self._server.oauth
         if oauth is not None:
@@ -354,7 +364,9 @@ def _failure(error: OAuthFlowError) -> OAuthFailed:
 
 
 def _status_in(error: Exception) -> str:
-    """Return the HTTP status that the text of an error of the SDK contains, as text."""
+    """Return the HTTP status in the text of an error of the SDK, such as `` (HTTP 400)``, or an
+    empty text.
+    """
     text, _, _ = str(error).partition("{")  # without a response body
     found = re.search(r"\b[1-5]\d\d\b", text)
     return f" (HTTP {found[0]})" if found else ""

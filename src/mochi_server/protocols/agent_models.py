@@ -39,7 +39,7 @@ async def change_time(services: Services, name: str) -> int:
 
 
 async def selected_agent(services: Services, name: str) -> AgentDefinition | None:
-    """Return the agent that ``name`` selects, or None for a model.
+    """Return the agent that ``name`` selects, with its current ``SKILL.md``, or None for a model.
 
     Raises ``AgentNotFound`` or ``AgentInvalid``.
     """
@@ -58,6 +58,8 @@ async def selected_agent(services: Services, name: str) -> AgentDefinition | Non
 async def fallback_model(services: Services, agent: AgentDefinition) -> str:
     """Return the model to use if the agent's own is missing: the first that can call tools, else
     the first.
+
+    Raises ``ModelNotFound`` or ``OllamaError`` if Ollama has no chat model.
     """
     models = await services.fleet.list_models()
     for model in models:

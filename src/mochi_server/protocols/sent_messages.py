@@ -62,7 +62,10 @@ class SentMessages:
 
     @property
     def with_references(self) -> list[Message]:
-        """Messages of the request, with references to their images and files."""
+        """Messages of the request, with references to their images and files.
+
+        System messages get no images, and only user messages get files.
+        """
         messages = list(self.messages)
         for index, images in self.images.items():
             message = messages[index].copy()
@@ -78,7 +81,7 @@ class SentMessages:
 
     @property
     def last_index(self) -> int:
-        """Index of the last message, except system messages at the end.
+        """Index of the last message, except system messages at the end, or 0.
 
         A client may send instructions there.
         """
@@ -115,7 +118,7 @@ class SentMessages:
         return blobs
 
     def error(self, problem: str, index: int = -1) -> ValidationFailed:
-        """Return the error for the message at ``index``."""
+        """Return the error for the message at ``index``, which is the last one by default."""
         if self.positions is None:
             return ValidationFailed.at("messages", problem)
         return ValidationFailed.at(("messages", self.positions[index]), problem)
@@ -160,7 +163,7 @@ class CallReader:
     def tool_call(self, index: int, call_id: str, name: str, arguments: SentArguments) -> ToolCall:
         """Return the tool call at position ``index`` of a message.
 
-        ``arguments`` is an object or its JSON text.
+        ``arguments`` is an object or its JSON text. Otherwise, add the call to ``invalid``.
         """
         parsed: Any = arguments or {}
         if isinstance(parsed, str):

@@ -60,6 +60,7 @@ _METRICS: Responses = {
 async def get_health(services: ServicesDep) -> Health:
     """Check the server and its connection to Ollama."""
     is_connected = await services.fleet.is_reachable()
+    # the first host that responds, or the first host if none responds
     url = services.fleet.up[0].client.endpoint.url
     return Health(ollama_connected=is_connected, ollama_host=url, version=__version__)
 

@@ -87,6 +87,7 @@ class WebhookService:
         return count, _age(oldest)
 
     async def _send_all(self) -> None:
+        """Send the webhooks that are due, until this task is cancelled."""
         attempts = set[asyncio.Future[Any]]()
         aiohttp = await import_in_thread("aiohttp")
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
@@ -140,6 +141,7 @@ class WebhookService:
             )
 
     async def _attempt_ended(self, notice: Notice, problem: str | None) -> None:
+        """Remove a webhook that was accepted or is too old, and postpone another one."""
         webhook_id = notice.webhook_id
         failures = self._failures.get(webhook_id, 0)
         pause = self._times.first_pause * 2**failures

@@ -112,7 +112,7 @@ def leave_terminal() -> None:
 def terminate_group(leader: int, *, kill: bool = False) -> None:
     """Send SIGTERM to a process group, or SIGKILL if ``kill`` is true.
 
-    On Windows, terminate only the leader.
+    On Windows, terminate only the leader. Errors are ignored, as the group may have ended.
     """
     with suppress(OSError):
         if sys.platform == "win32":
@@ -133,7 +133,7 @@ def end_process_after(seconds: float) -> Iterator[None]:
     """End this process if the ``with`` block takes longer than ``seconds``, even in a call that
     never returns.
 
-    Call it in the main thread.
+    Call it in the main thread. An exception in the block does not stop the timer.
     """
     if sys.platform == "win32":
         faulthandler.dump_traceback_later(seconds, exit=True)

@@ -122,9 +122,9 @@ def reloading_config(path: Path) -> Callable[[], Config]:
 
 
 def validate_config(path: Path) -> list[str]:
-    """Return the error messages for a configuration and its recorded files.
+    """Return the error messages for a configuration and its recorded files, each in one line.
 
-    Each message is one line.
+    A configuration that cannot be read or parsed has only one.
     """
     watched = WatchedFile(path, partial(_read, path))
     try:
@@ -171,6 +171,10 @@ def _without_problems(watched: WatchedFile[tuple[Config, list[ConfigError]]]) ->
 
 
 def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
+    """Return the valid models of a configuration, and the errors of its entries.
+
+    Raises ConfigError if it cannot be parsed.
+    """
     problems: list[ConfigError] = []
     document = parse(data, str(path))
     scripts = _all_scripts(document, problems)
@@ -229,7 +233,7 @@ def _configured_model(name: str, scripts: tuple[Script, ...], position: int) -> 
 
 
 def model_from_properties(name: str, properties: Mapping[str, Any], position: int) -> Model:
-    """Return a model.
+    """Return a model with these fields of `Model`. The other fields have defaults.
 
     The first model of the file (`position` 0) has the latest default modification time.
     """
@@ -245,6 +249,9 @@ def model_from_properties(name: str, properties: Mapping[str, Any], position: in
 
 
 def _with_parents(script: Script, scripts: Mapping[str, Script]) -> tuple[Script, ...]:
+    """Return a script, followed by its parents. Raises ConfigError for an unknown parent or a
+    cycle.
+    """
     chain = [script]
     last = script
     while last.parent:
@@ -258,6 +265,7 @@ def _with_parents(script: Script, scripts: Mapping[str, Script]) -> tuple[Script
 
 
 def _script(name: str, value: Any, document: Document, problems: list[ConfigError]) -> Script:
+    """Return the script of a model with its valid entries. Add the errors to `problems`."""
     script = Script(name, document)
     path = ("models", name)
     with _collected(problems):
@@ -306,6 +314,7 @@ def _check_regex(trigger: str, document: Document, path: Location) -> None:
 
 
 def _response(value: Any, document: Document, path: Location) -> Response:
+    """Return a response. A text is a message. Raises ConfigError."""
     if isinstance(value, str) and not is_null(value):
         return entries.MessageResponse(type="message", content=str(value))
     mapping = document.validate(dict[str, Any], value, *path)

@@ -106,7 +106,8 @@ class ReplySettings(Entry):
         """Return the reply with all settings applied: chunk size, speed, pause, premature end and
         error.
 
-        Embeddings have no text, so their replies stay unchanged.
+        A changed reply loses its recorded frames. Embeddings have no text, so their replies stay
+        unchanged.
         """
         if not self._own() or prompt.operation == "embed":
             return reply
@@ -122,9 +123,9 @@ class ReplySettings(Entry):
         return reply
 
     def _paced(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
-        """Return the reply with the chunk size and the speed of these settings.
+        """Return the reply with the pace of these settings: chunk size, speed, jitter and delay.
 
-        If they set neither, it keeps its own.
+        If they set none of these, it keeps its own pace.
         """
         if not any((self.profile, self.tokens_per_second, self.jitter, self.delay)):
             return reply
@@ -158,7 +159,9 @@ STREAM = tuple(ReplySettings.model_fields)
 
 
 def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
-    """Return the reply with a part after `count` chunks, or at its end if it has fewer."""
+    """Return the reply with a part after `count` chunks of reasoning and text, or at its end if it
+    has fewer.
+    """
     parts: list[Part] = []
     for index, part in enumerate(reply.parts):
         if not isinstance(part, (Reasoning, Text)):
@@ -221,6 +224,7 @@ class Response(Entry):
         return trigger == message
 
     def reply(self, prompt: Prompt, model: Model) -> Reply:
+        """Return the reply, without the stream settings of the model and the response."""
         raise NotImplementedError
 
 

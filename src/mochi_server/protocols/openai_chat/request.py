@@ -300,7 +300,7 @@ async def parse_completion(
 ) -> tuple[TurnInput, SentMessages]:
     """Return the options of a chat completion and its messages.
 
-    Raises ``ValidationFailed`` for an invalid message.
+    Raises ``ValidationFailed`` for an invalid message or option.
     """
     if request.top_logprobs and not request.logprobs:
         raise ValidationFailed.at("top_logprobs", "requires `logprobs: true`")
@@ -338,6 +338,7 @@ async def parse_completion(
 
 
 def _stored(sent: AnyMessage, calls: CallReader) -> Message:
+    """Return a message in the stored format, without its images and files."""
     match sent:
         case ToolMessage():
             result = new_result(joined_text(sent.content))
