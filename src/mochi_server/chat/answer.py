@@ -68,6 +68,7 @@ class AnswerBuilder:
 
     @property
     def has_text(self) -> bool:
+        """Whether the answer has text or reasoning."""
         return bool(self._content.tell() or self._thinking.tell())
 
     @property
@@ -95,6 +96,8 @@ class AnswerBuilder:
     def replace_text_by_call(self, names: Collection[str]) -> bool:
         """Replace the text by the call that it contains as JSON, and return True.
 
+        Earlier calls are removed, too. There are no events.
+
         If it is no call of one of the tools ``names``, change nothing and return False.
         """
         call = parsed_object(self.content)
@@ -107,13 +110,17 @@ class AnswerBuilder:
         return True
 
     def replace(self, text: str, last: Line) -> None:
-        """Replace the text without events. ``last`` is the last line of the new answer."""
+        """Replace the text without events. ``last`` is the last line of the new answer.
+
+        The reasoning and the calls stay.
+        """
         self._content = StringIO()
         self._content.write(text)
         self._last_line = last
 
     def feed(self, lines: list[Line]) -> None:
-        """Add response lines and publish one event for each piece of text.
+        """Add response lines, of which there is at least one, and publish one event for each piece
+        of text.
 
         Raises ``OllamaError`` for invalid calls.
         """
@@ -136,7 +143,8 @@ class AnswerBuilder:
             self._last_line = lines[-1]
 
     def finish(self, *, is_cut: bool = False) -> None:
-        """Add the text that was held back, because it could have been a tag or a call.
+        """Add the text that was held back, because it could have been a tag or a call, and the
+        calls that the text contains.
 
         Blanks that are all of the answer are dropped, because the answer may be requested again.
         If ``is_cut`` is true, the stream was cut before the answer was complete. Then a call in

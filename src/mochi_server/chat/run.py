@@ -114,7 +114,10 @@ class Run:
 
     @property
     def failure(self) -> MochiError | None:
-        """Error that ended the run, or ``ShuttingDown`` if its turn goes on at another server."""
+        """Error that ended the run, or ``ShuttingDown`` if its turn goes on at another server.
+
+        None if there is no error so far.
+        """
         if not self.has_ended and not self.running and self.continued_by is None:
             return ShuttingDown(was_running=True)
         if self.result.cancelled and self.result.failure is None:
@@ -164,6 +167,10 @@ class Run:
             subscriber.wake()
 
     def end(self, state: TurnState, result: TurnResult) -> None:
+        """Record the end of the run. The caller publishes its last events.
+
+        The run keeps ``result`` without the stored turn.
+        """
         self.state = state
         self.result = replace(result, turn=None)
         self.task = None
@@ -177,7 +184,10 @@ class Run:
             await asyncio.wait([self.task])
 
     def cancel(self, abort_error: MochiError | None = None) -> None:
-        """Cancel the run after its task has started, so that the task executes its cleanup code."""
+        """Cancel the run after its task has started, so that the task executes its cleanup code.
+
+        A task that suspends its turn is not cancelled. ``abort_error`` replaces an earlier one.
+        """
         self.control.abort_error = abort_error or self.control.abort_error
         if self.task is not None:
             self.task.get_loop().call_soon(self._cancel_task)
@@ -224,7 +234,8 @@ class Run:
     def subscribed(self) -> Iterator[None]:
         """Count a subscriber.
 
-        If all stay away for ``disconnect_grace`` seconds, suspend or cancel the run.
+        If all stay away for ``disconnect_grace`` seconds, suspend or cancel the run. It goes on if
+        ``input.on_disconnect`` is ``continue``, or if a client has just decided or left to decide.
         """
         self.subscribers += 1
         if self._cancel_timer is not None:

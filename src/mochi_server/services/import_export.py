@@ -183,9 +183,10 @@ class ImportExportService:
         *,
         includes_versions: bool = False,
     ) -> ChatSession:
-        """Copy a session up to and including a message.
+        """Copy a session up to and including a message, as ``forked`` does.
 
-        ``includes_versions`` also copies the versions of these messages.
+        ``message_id`` overrides ``index``. ``includes_versions`` also copies the versions of the
+        copied messages.
 
         A turn may be running in the original session.
         """
@@ -253,6 +254,8 @@ class ImportExportService:
     async def import_sessions(self, data: bytes) -> bytes:
         """Store all sessions of a file under new IDs, or none.
 
+        The caller owns them. Their turns do not continue, and they do not expire.
+
         Return the sessions and the warnings as JSON.
 
         Raises ``ValidationFailed``, ``UnpackedTooLarge`` or ``ShuttingDown``.
@@ -311,6 +314,7 @@ def _remove_missing_blobs(sessions: Sequence[tuple[ChatSession, Sequence[Blob]]]
 
 
 def _remove_unsent(message: Message, sent: set[str]) -> None:
+    """Remove the references of a message to images and files that are not ``sent`` completely."""
     if message["role"] == "system" or sent.issuperset(blobs_in([message])):
         return
     images = [image for image in image_references_of(message) if image["sha256"] in sent]
@@ -326,6 +330,7 @@ def _remove_unsent(message: Message, sent: set[str]) -> None:
 
 
 def _encode_session(session: ChatSession, blobs: Mapping[str, bytes] | None) -> bytes:
+    """Return a session file with ``blobs``, or without this field if it is None."""
     extra = session.extra
     if blobs is not None:
         encoded = dict(extra.get("blobs") or {})  # of a copied export
@@ -361,6 +366,7 @@ def _as_json(stored: Sequence[ChatSession], warnings: Sequence[TurnWarning]) -> 
 def _parse_items(
     data: bytes, max_sessions: int, max_bytes: int
 ) -> list[tuple[ChatSession, list[Blob]] | Conversation]:
+    """Parse all items of a file. Raises ``ValidationFailed``, ``UnpackedTooLarge``."""
     items, files = archive.read(data, max_bytes)
     if not items:
         raise ValidationFailed("The file has no sessions.", errors=[])
@@ -401,6 +407,10 @@ def _parse_item(
 
 
 def _parse_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Blob]]:
+    """Return the session of an item with a new ID, and its blobs. Changes ``item``.
+
+    Raises ``ValidationFailed``.
+    """
     file = _validate(number, item, SessionFile)
     item["metadata"] |= {**file.metadata.texts(), "session_id": new_id()}
     blobs = item.pop("blobs", None) or {}
@@ -458,7 +468,10 @@ def _referenced_blobs(session: ChatSession, encoded: Mapping[str, str]) -> list[
 
 
 def _decode_blob(name: str, encoded: str, is_image: bool, characters: int | None) -> Blob:
-    """Return a blob. ``characters`` is the length that it must have if it is the text of a file."""
+    """Return a blob. ``characters`` is the length that it must have if it is the text of a file.
+
+    Raises ``ValueError`` if the data is not valid, or not what ``name`` and ``characters`` say.
+    """
     try:
         data = b64decode(encoded, validate=True)
         if is_image:

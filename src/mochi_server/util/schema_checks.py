@@ -73,7 +73,7 @@ class SchemaChecks:
 
         Raises ``CheckFailed``.
 
-        The worker ends itself after ``seconds``.
+        The worker ends itself after ``seconds``. A cancelled check ends its worker.
         """
         request = json.dumps((operation, seconds, parameters)).encode() + b"\n"
         async with self._slots:
@@ -113,7 +113,7 @@ class SchemaChecks:
             return {"unchecked": str(error)}
 
     async def aclose(self) -> None:
-        """Kill all workers and wait until they have ended."""
+        """Kill all workers and wait until they have ended. Running checks fail."""
         self._idle.clear()
         await asyncio.gather(*map(self._kill, self._workers))
 

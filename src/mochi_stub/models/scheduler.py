@@ -225,11 +225,10 @@ class Scheduler:
     ) -> None:
         self.machine = machine or Machine()
         self.now = now
-        # Queued: requests that wait for a load.
         self.loads = 0
         self.reloads = 0
         self.truncations = 0
-        self.queued = 0
+        self.queued = 0  # requests that wait for a load
         self._wait = wait
         self._loaded: dict[str, LoadedModel] = {}
         self._loading = asyncio.Lock()
@@ -246,7 +245,7 @@ class Scheduler:
     async def acquire(self, request: LoadRequest) -> Lease:
         """Wait for the model and a free slot, then return a lease.
 
-        Raises HttpError if the load fails.
+        Raises HttpError if the load fails or too many requests wait for one.
         """
         if request.model.remote:
             return _remote_lease(request)
@@ -326,6 +325,8 @@ class Scheduler:
     async def _load(self, model: Model, settings: LoadSettings) -> tuple[LoadedModel, bool, int]:
         """Return the loaded model, whether it was reloaded, and the duration of the load in
         nanoseconds.
+
+        Raises HttpError if the queue is full or the model does not fit into memory.
         """
         if (self._loading.locked() or self.queued) and self.queued >= self.machine.max_queue:
             raise HttpError(503, BUSY)
@@ -378,6 +379,10 @@ class Scheduler:
         return loaded
 
     def _make_room(self, model: Model) -> bool:
+        """Unload the model's earlier load, and another model if the memory is full.
+
+        Return False if one of these has requests.
+        """
         previous = self._loaded.get(model.blob_digest)
         if previous is not None and not self._evict(previous):
             return False

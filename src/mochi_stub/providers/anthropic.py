@@ -144,6 +144,7 @@ def to_prompt(body: JsonObject, model: Model) -> Prompt:
 
 
 def _functions(body: JsonObject) -> list[JsonObject]:
+    """Return the tools that clients run, in the format of chat completions."""
     functions = []
     for tool in body.get("tools", ()):
         is_toolset = "name" not in tool
@@ -185,6 +186,7 @@ def _thinking(body: JsonObject) -> bool | None:
 
 
 def _messages(role: str, content: str | list[JsonObject]) -> list[Message]:
+    """Return a message for each tool result, then one message, unless all blocks are results."""
     if isinstance(content, str):
         return [Message(role, content)]
     blocks = [block for block in content if block["type"] not in _IGNORED_BLOCKS]
@@ -341,7 +343,8 @@ def find_model(stub: Stub, name: str) -> Model:
 class MessageEvents(pipeline.EventEncoder):
     """Encoder of a reply.
 
-    `open` is the kind of the current content block, and `index` is the block's position.
+    `open` is the kind of the open content block, if any. `index` is the position of the open or
+    the next block.
     """
 
     def __init__(self, evaluated: pipeline.EvaluatedPrompt) -> None:
@@ -443,6 +446,7 @@ class MessageEvents(pipeline.EventEncoder):
         return ending
 
     def _block(self, kind: type, value: Any, index: int) -> JsonObject:
+        """Return a content block. `value` is a `ToolCall`, or the text of another kind."""
         if kind is ToolCall:
             generated_id = f"toolu_{self.ids.id(10 + index, 24)}"
             return {

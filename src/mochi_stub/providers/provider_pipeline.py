@@ -81,11 +81,12 @@ class Api(NamedTuple):
 
 
 class EventEncoder:
-    """Base class of encoders that encode one piece after the other. `start` begins the stream."""
+    """Base class of encoders that encode one piece after the other."""
 
     content_type = EVENTS
 
     def start(self) -> str:
+        """Return the beginning of the stream, or "" if it was returned before."""
         return ""
 
     def piece(self, piece: Piece) -> str:
@@ -198,6 +199,9 @@ def _kept_tokens(prompt: Prompt, context: int) -> int:
 
 
 def _without_middle(messages: Iterable[Message], start: int, length: int) -> tuple[Message, ...]:
+    """Return the messages without `length` characters of their contents, which follow the first
+    `start` characters.
+    """
     kept = []
     for message in messages:
         before = message.content[:start]
@@ -336,6 +340,7 @@ def _first_stop(text: str, stops: Iterable[str]) -> tuple[int, str | None]:
 
 
 def _first_characters(parts: Sequence[Part], length: int) -> list[Part]:
+    """Return the parts before the end of the first `length` characters of reasoning and text."""
     kept: list[Part] = []
     for part in parts:
         if isinstance(part, (Reasoning, Text)):
@@ -401,7 +406,7 @@ class EvaluatedPrompt:
     def cached_tokens(self) -> int | None:
         """Number of prompt tokens that a slot already had.
 
-        None if the machine sets no number of slots.
+        None if neither the reply sets it nor the machine sets a number of slots.
         """
         if self.reply.usage.cache_read is not None:
             return self.reply.usage.cache_read
@@ -463,6 +468,7 @@ def evaluate_prompt(
 ) -> EvaluatedPrompt:
     """Truncate a prompt to the context of the loaded model, and return the prompt with its reply.
 
+    Both are put into the prompt cache.
     `context_tokens` is the number of tokens of an earlier conversation, which precede the prompt.
     Raises HttpError if the prompt is too long and cannot be truncated.
     """
@@ -512,7 +518,10 @@ def always(response: HttpResponse) -> Handler:
 
 
 async def load_model(stub: Stub, model: Model) -> Lease:
-    """Load a model for a request of an API that has no load options. Raises HttpError."""
+    """Load a model for a request of an API that has no load options. Raises HttpError.
+
+    The lease is released at the end of the response.
+    """
     load = LoadRequest(model, model.parameters, shift=model.shifts_context)
     return await stub.load(load)
 
@@ -550,7 +559,8 @@ async def generate(
 ) -> Generation:
     """Load the model and return the response that sends its reply.
 
-    `encoder` creates the encoder of the reply.
+    `encoder` creates the encoder of the reply. Raises HttpError if the load fails or the
+    prompt does not fit the context.
     """
     lease = await load_model(stub, model)
     full_prompt = with_defaults(prompt, model, request.body)

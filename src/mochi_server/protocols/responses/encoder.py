@@ -26,9 +26,10 @@ class ResponseEncoder(BlockEncoder):
     """Encoder of a run as events of the Responses API.
 
     ``fields`` are the fields of the response that are known before the run: its ID and the repeated
-    fields of the request. ``known`` stores the response at its end, and on a disconnect the items
-    so far. ``response`` is the response so far. ``notices`` are added to the notices of the run.
-    ``functions`` are the functions of the client, by the names that the model sees.
+    fields of the request. ``response`` is the response so far. ``known`` stores it at its end. On a
+    disconnect, ``known`` stores the items so far, unless the response is in the background.
+    ``notices`` are added to the notices of the run. ``functions`` are the functions of the client,
+    by the names that the model sees.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class ResponseEncoder(BlockEncoder):
         return named_frame(event_type, numbered | fields)
 
     def _call(self, call: ToolInvocation) -> bytes:
+        """Add the item of a call to the output, and return its events."""
         index = len(self._output)
         offered = self._functions.get(call.name)
         kind = _FUNCTION_CALL
