@@ -96,9 +96,10 @@ class DirectoryLock:
 def import_all(
     directory: Path, sessions: Sequence[NewSession], check: Callable[[], None]
 ) -> list[ChatSession]:
-    """Store all new sessions, or none of them after an error.
+    """Store all new sessions, or none of them after an error. Return them in the same order.
 
-    Sessions whose id is in use get a new id.
+    Sessions whose id is in use get a new id. The caller stores their blobs. Raises OSError and the
+    exceptions of ``check``, which is called before each session and before the commit.
     """
     staging = directory / f"{_IMPORT_PREFIX}{new_id()}"
     unfinished = staging.with_suffix(atomic_files.TEMPORARY)
@@ -121,6 +122,7 @@ def import_all(
 
 
 def _recover(directory: Path) -> None:
+    """Remove the temporary files of a dead process, and complete its committed imports."""
     for path in directory.glob(f".*{atomic_files.TEMPORARY}"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in directory.glob(f"{_IMPORT_PREFIX}*"):
@@ -155,6 +157,7 @@ def _stage(
 
 
 def _publish(staging: Path) -> None:
+    """Move the files of a committed import to the sessions directory. Raises OSError."""
     sync_directory(staging.parent)
     for path in staging.iterdir():
         path.rename(staging.parent / path.name)
