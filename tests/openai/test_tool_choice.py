@@ -34,7 +34,9 @@ STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "strea
 
 
 class StubbornModel:
-    """A model whose answers the test sets. `answer` is the answer to a request with a format."""
+    """A model whose answers the test sets. `answer` is the answer to a request with a format, and
+    `second` its reply, if it is not only text.
+    """
 
     def __init__(self) -> None:
         self.reset()
@@ -44,9 +46,12 @@ class StubbornModel:
             [Reasoning("Hm. "), Text("I would rather talk.")]
         )
         self.answer = "{}"
+        self.second: Reply | None = None
 
     def resolve(self, prompt: Prompt) -> Reply:
-        return Reply.of(self.answer) if prompt.format else self.first(prompt)
+        if not prompt.format:
+            return self.first(prompt)
+        return self.second or Reply.of(self.answer)
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +145,20 @@ def test_only_allowed_tools_are_offered(
     assert names == (["walk"] if mode == "required" else [])
 
 
+def test_call_of_another_tool_gets_the_names_of_the_allowed_ones(
+    conversation: Conversation,
+) -> None:
+    conversation.send_message(
+        instruct(calls("add"), words(2)),
+        extra_headers={"X-Mochi-Tools": "add"},
+        tools=[LOOK],
+        tool_choice=allowed("auto", "look"),
+    )
+    result = conversation.sent[-1]["messages"][-1]
+    assert result["role"] == "tool"
+    assert result["content"].endswith("Only these tools may be called now: look.")
+
+
 def test_allowed_tools_must_exist(conversation: Conversation) -> None:
     refusal = conversation.refused(tools=[LOOK], tool_choice=allowed("auto", "look", "fly"))
     assert (refusal.status_code, refusal.param) == (400, "tool_choice")
@@ -180,6 +199,27 @@ def test_text_before_the_forced_call_is_dropped(
         {"role": "tool", "tool_call_id": call_of(answer).id, "content": "done"}, tool_choice="auto"
     )
     assert message_of_last(stubborn) == "I would rather talk."
+
+
+def test_reasoning_of_a_dropped_answer_is_not_returned(
+    stubborn: Conversation, model: StubbornModel
+) -> None:
+    model.answer = '{"name": "walk", "arguments": {"steps": 3}}'
+    answer = stubborn.send_message("Hello!")
+    assert call_of(answer).function.name == "walk"
+    assert "reasoning" not in (message_of(answer).model_extra or {})
+
+
+def test_text_beside_a_call_of_the_second_answer_is_returned(
+    stubborn: Conversation, model: StubbornModel
+) -> None:
+    """Some models call a tool as they were asked first, in spite of the format."""
+    stubborn.stream = True
+    call = ToolCall("walk", {"steps": 3})
+    model.second = Reply([Text("I walk."), ToolCalls([call])])
+    answer = stubborn.send_message("Hello!")
+    assert call_of(answer).function.name == "walk"
+    assert message_of(answer).content == "I walk."
 
 
 @pytest.mark.parametrize(

@@ -110,27 +110,31 @@ class AnswerAttempts:
         second answer is not published. Raises ``ToolNotCalled`` if this also fails, and other
         ``MochiError``.
         """
-        self._held_events = []
         names = self._tool_names
-        answer = await self._send(may_repeat=True)
-        held = self._held_events
-        self._held_events = None
+        holding = replace(self, _held_events=[])
+        answer = await holding._send(may_repeat=True)
         if answer.calls_any(names):
             self.turn.writer.partial_answer.builder = answer
-            if answer.take_move():
-                self._publish_snapshot(answer)
-            elif held:
-                self.publish(held)
+            holding._publish_held(answer)
             return answer
+        self._take_back_reasoning(answer)
         functions = [schema["function"] for schema in self.schemas]
         instruction = user_message(f"{_INSTRUCTION}\n\n{orjson.dumps(functions).decode()}")
         again = replace(self, reminders=[*self.reminders, instruction], schemas=[], _held_events=[])
         self.turn.writer.replaced.append(answer.message())
         answer = await again._send(call_format(self.schemas))
-        # Some models call the tool in spite of the format.
-        if not answer.calls_any(names) and not answer.replace_text_by_call(names):
+        if answer.calls_any(names):  # some models call the tool in spite of the format
+            again._publish_held(answer)
+        elif not answer.replace_text_by_call(names):
             raise ToolNotCalled(self.model_call.name, is_cut=answer.done_reason == "length")
         return answer
+
+    def _publish_held(self, answer: AnswerBuilder) -> None:
+        """Publish the text that was held back of an answer that calls a tool."""
+        if answer.take_move():
+            self._publish_snapshot(answer)
+        elif self._held_events:
+            self.publish(self._held_events)
 
     async def _send(
         self, format: dict[str, Any] | None = None, *, may_repeat: bool = False
