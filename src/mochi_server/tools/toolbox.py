@@ -227,7 +227,10 @@ class LimitedToolbox:
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         if call.name in self.names:
             return await self.toolbox.run(call, publish)
-        return failed(call, "No tools may be called now. Answer without tools.", ToolNotFound.code)
+        text = "No tools may be called now. Answer without tools."
+        if self.names:
+            text = f"Only these tools may be called now: {', '.join(sorted(self.names))}."
+        return failed(call, text, ToolNotFound.code)
 
 
 @dataclass(frozen=True)
