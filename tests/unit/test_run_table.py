@@ -57,6 +57,14 @@ async def test_clients_of_an_earlier_suspended_run_are_released() -> None:
         assert runs.suspended(later.session_id, later.run_id) is later
 
 
+async def test_client_of_a_run_that_was_just_continued_counts_there() -> None:
+    earlier, later = run_of(), run_of()
+    earlier.release_clients(continued_by=later)
+    with earlier.subscribed():
+        assert later.subscribers == 1
+    assert later.subscribers == 0
+
+
 async def test_ended_run_of_a_conversation_in_memory_is_dropped_at_once() -> None:
     session = ChatSession.create(SessionCreationOptions("mochi"))
     conversation = await Conversations(MemorySessionStore(), MemorySessionStore()).in_memory(

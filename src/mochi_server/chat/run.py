@@ -237,10 +237,11 @@ class Run:
         If all stay away for ``disconnect_grace`` seconds, suspend or cancel the run. It goes on if
         ``input.on_disconnect`` is ``continue``, or if a client has just decided or left to decide.
         """
-        self.subscribers += 1
-        if self._cancel_timer is not None:
-            self._cancel_timer.cancel()
-            self._cancel_timer = None
+        run = self.latest
+        run.subscribers += 1
+        if run._cancel_timer is not None:
+            run._cancel_timer.cancel()
+            run._cancel_timer = None
         try:
             yield
         finally:
