@@ -103,17 +103,9 @@ class FileWebhookOutbox(WebhookOutbox):
 
     def _outdated(self, now: float) -> Notice | None:
         """Return a notice that a later one of its session replaces, or None."""
-        return next(
-            (entry.notice for entry in self._entries.values() if self._is_outdated(entry, now)),
-            None,
-        )
-
-    def _is_outdated(self, entry: _Entry, now: float) -> bool:
-        if not entry.notice.is_request or not entry.is_free(now):
-            return False
-        of_session = [
-            each
-            for each in self._entries.values()
-            if each.notice.session_id == entry.notice.session_id
-        ]
-        return of_session[-1] is not entry
+        latest = {entry.notice.session_id: entry for entry in self._entries.values()}
+        for entry in self._entries.values():
+            is_replaced = latest[entry.notice.session_id] is not entry
+            if is_replaced and entry.notice.is_request and entry.is_free(now):
+                return entry.notice
+        return None
