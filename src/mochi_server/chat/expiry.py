@@ -56,9 +56,10 @@ class SessionExpiry:
                 )
 
     async def _delete(self, session_id: str) -> None:
-        """Delete a session, unless it was changed meanwhile.
+        """Delete a session, unless it has not expired any more.
 
-        A temporary session does not expire while its turn goes on.
+        A temporary session does not expire by idleness while its turn goes on. ``expires_at``
+        applies even then.
         """
         async with self._store.hold(session_id):
             session = await self._store.load(session_id)

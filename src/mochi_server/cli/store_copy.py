@@ -45,8 +45,10 @@ class CopyReport:
     existing: int = 0
     messages: int = 0
     different: list[str] = field(default_factory=list)
-    """IDs of sessions whose other state in the target is not older and was not replaced, or that
-    the target stored with changes.
+    """IDs of sessions that differ in the target.
+
+    The target's state is not older or has a format too new to read, and was not replaced, or the
+    target stored the session with changes.
     """
     unreadable: list[str] = field(default_factory=list)
     """IDs of sessions that cannot be read in the source."""
@@ -55,9 +57,9 @@ class CopyReport:
 async def copy(source: str, target: str, progress: Callable[[int, int], None]) -> CopyReport:
     """Copy all sessions, including agent sessions, between data directories or database URLs.
 
-    Raises ``MochiError``.
-
     ``progress`` receives the number of sessions that were processed and the number of all sessions.
+
+    Raises ``MochiError``, but not for a session that the source cannot read.
     """
     result = CopyReport()
     async with (
@@ -195,7 +197,7 @@ async def _images(store: SessionStore, session: ChatSession, versions: Versions)
 async def open_stores(place: str, *, reads_only: bool = False) -> AsyncIterator[Stores]:
     """Open the stores of a data directory or a database URL.
 
-    A server may use a place that is only read, which does not change.
+    With ``reads_only``, the place does not change, and a server may use it at the same time.
     """
     async with aclosing(build_stores(_settings(place), reads_only=reads_only)) as stores:
         if _is_url(place) or not reads_only:  # opening a directory locks it

@@ -91,7 +91,9 @@ def _headers_in(args: list[str]) -> list[str]:
 
 
 def _token(header: str) -> str:
-    """Return the part of a header's value after a scheme such as Bearer."""
+    """Return the part of a header's value after a scheme such as Bearer, or all of it without a
+    scheme.
+    """
     return header.rpartition(" ")[2]
 
 
@@ -198,8 +200,8 @@ ServerConfig = LocalServer | RemoteServer
 class McpConfig:
     """Content of ``mcp.json``: its servers by name, and the problems of its invalid entries.
 
-    ``names`` also has the names of disabled and invalid entries. It is None if the file cannot be
-    read.
+    ``names`` also has the names of disabled and invalid entries. It is None if the file as a whole
+    is invalid or cannot be read.
     """
 
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
@@ -214,7 +216,8 @@ class _InvalidEntry(Exception):
 def read_config(directory: Path | None) -> McpConfig:
     """Read ``mcp.json`` in a tools directory.
 
-    Without a directory or file, the result is empty. Never raises.
+    Without a directory or file, the result is empty. Without the extra ``mcp``, it has a problem
+    and no servers. Never raises.
     """
     if directory is None:
         return McpConfig()
@@ -285,9 +288,9 @@ def _expanded(value: Any) -> Any:
 
 
 def _variables_in(args: Any) -> list[str]:
-    """Return the values of the environment variables that arguments refer to.
+    """Return the values of the environment variables that arguments refer to, without defaults.
 
-    Those that programs receive anyway are no secrets.
+    Variables that programs receive anyway are left out, because they are no secrets.
     """
     values = []
     for reference in _VARIABLE.finditer(str(args)):  # not validated yet

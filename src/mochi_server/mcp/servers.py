@@ -147,7 +147,7 @@ class McpServer:
         return McpSession(self.name, self._secrets, self._limits, is_remote=is_remote)
 
     def reconnect(self) -> None:
-        """End the connection, and connect anew at once."""
+        """End the connection, and start to connect anew at once."""
         self.session.end()
         self._pause = self._limits.retry_seconds
         self.session = self.new_session()
@@ -179,7 +179,7 @@ class McpServer:
         start_in(self._tasks, work).set_name(f"mcp {self.name}")
 
     def _reconnect_with_problem(self) -> None:
-        """Connect anew, and keep the problem until that has succeeded.
+        """Start to connect anew, and keep the problem until that has succeeded.
 
         If the attempt fails with the same problem, it is not logged again.
         """
@@ -236,6 +236,7 @@ class McpServer:
             await self._connect_over(session, config.over_sse())
 
     async def _connect_over(self, session: McpSession, config: ServerConfig) -> None:
+        """Connect, list the tools, open the session, and return when the connection has ended."""
         # Imported here, because the import takes a second and needs an extra.
         connection_module = await import_in_thread("mochi_server.mcp.connection")
         with session.connect_timeout() as timeout:
@@ -321,8 +322,9 @@ class McpServers:
         self._owners: dict[str, tuple[str, str]] = {}
         """Server ("" for the tools directory) and original name of the tool that owns each name.
 
-        A name never passes to another tool, so that sessions and waiting calls cannot reach a tool
-        of another server.
+        A name passes to a tool of another server only after its server has left ``mcp.json``, so
+        that sessions and waiting calls cannot reach a wrong tool. The tools directory owns the name
+        of each of its tools, even if a server owned it before.
         """
         self._wait_until = 0.0
         self._lock = asyncio.Lock()
@@ -366,6 +368,9 @@ class McpServers:
     async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
         """Return a copy of ``catalogue`` with the tools, groups and problems of the MCP servers
         added.
+
+        Open the servers, and wait for those that offer no tools yet, at most for the limit of the
+        start. All tools of the result own their names from now on.
         """
         await self.open()
         await self._wait_until_connected(

@@ -97,8 +97,9 @@ async def embed(
 ) -> bytes:
     """Return embeddings of the texts as a JSON response in OpenAI's format.
 
-    ``on_started`` is called when Ollama has accepted the request. Raises ``ValidationFailed`` if a
-    text does not fit into the context window, and the errors of Ollama.
+    ``on_started`` is called once, after the response to the first batch. Raises ``OllamaBusy`` if
+    too many requests wait, ``ValidationFailed`` if a text does not fit into the context window, and
+    the errors of Ollama.
     """
     ticket = gateway.admit()
     model = request.model

@@ -40,6 +40,10 @@ class ImageFiles:
         """
 
     def read(self, name: str) -> bytes:
+        """Return the content of an image.
+
+        Raises ``BlobNotFound`` if it is missing or ``name`` is not a SHA-256 hash, and OSError.
+        """
         file = atomic_files.read(self._path / name) if is_sha256(name) else None
         if file is None:
             raise BlobNotFound(name)
@@ -47,9 +51,9 @@ class ImageFiles:
 
     @contextmanager
     def storing(self, messages: Iterable[Message], images: Sequence[Blob] = ()) -> Iterator[None]:
-        """Store ``images``.
+        """Store ``images``, then prevent sweeps while the ``with`` body stores ``messages``.
 
-        Prevent sweeps while the ``with`` body stores ``messages``. Raises OSError.
+        Without images and references to images, do neither. Raises OSError.
         """
         if not images and not blobs_in(messages):
             yield
@@ -65,7 +69,7 @@ class ImageFiles:
             yield
 
     def sweep(self) -> None:
-        """Remove unreferenced images and temporary files. I/O errors are logged."""
+        """Remove unreferenced images and all temporary files. I/O errors are logged."""
         try:
             if not self._stored_files():
                 return
