@@ -36,6 +36,7 @@ def requests(stub: Stub, _request: Request) -> Result:
 
 
 def clear(stub: Stub, _request: Request) -> Result:
+    """Handle `DELETE /stub/requests`: clear the journal."""
     stub.journal.clear()
     return HttpResponse(204)
 
@@ -87,7 +88,10 @@ def response_headers(stub: Stub, request: Request) -> Headers:
 
 
 def route(stub: Stub, request: Request) -> Result:
-    """Return the result of the matching handler, or else a 405 or a 404. Raises HttpError."""
+    """Return the result of the matching handler, or else the API's response to a wrong method.
+
+    Raises HttpError.
+    """
     api, handlers = _api_and_handlers(request)
     handler = handlers.get(request.method) or handlers.get(ANY) or api.wrong_method
     if handler:
@@ -100,7 +104,10 @@ def route(stub: Stub, request: Request) -> Result:
 def _api_and_handlers(request: Request) -> PathHandlers:
     """Return the API of a request and its handlers for the path.
 
-    If several APIs match, the client selects the API.
+    A path without a route of its own uses the route of the nearest prefix that ends in `/*`.
+
+    If several APIs have the path, those with the method precede the others. Then the headers and
+    query parameters of the client select the API, and by default it is the first one.
     """
     path = request.path
     matches = ROUTES.get(path)

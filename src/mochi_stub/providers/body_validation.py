@@ -47,7 +47,7 @@ class ValidationError(HttpError):
 
     Attributes:
         location: Path of keys and indices to the invalid value.
-        found: The invalid value, or None if it is missing.
+        found: The invalid value, or None if it is missing or null.
         type_name: Type that Ollama's message about this error names. It is empty for kinds of
             errors that no schema of Ollama has.
     """
@@ -189,11 +189,11 @@ def _array_of(item: Schema, least: int) -> Check:
         items = _array(value, location)
         if len(items) < least:
             raise ValidationError(location, f"at least {least} item", value)
-        checked = []
+        results = []
         for index, element in enumerate(items):
             place = (*location, index)
-            checked.append(check_item(element, place))
-        return checked
+            results.append(check_item(element, place))
+        return results
 
     return check
 
@@ -230,12 +230,12 @@ def _object(fields: Mapping[str, Schema]) -> Check:
         for name in required:
             if name not in present:
                 raise ValidationError((*location, name), "a value")
-        checked = {}
+        results = {}
         for name, check_field in checks.items():
             if name in present:
                 place = (*location, name)
-                checked[name] = check_field(present[name], place)
-        return checked
+                results[name] = check_field(present[name], place)
+        return results
 
     return check
 
@@ -246,8 +246,8 @@ def tagged(
     """Build a check for an object that has one of several schemas.
 
     The value of the field with the name `tag` is the key of the schema in `variants`. If an object
-    has no such field, `default` is the key. `others` is the schema of objects with another tag,
-    which are refused if it is None.
+    has no such field, `default` is the key, or the object is refused if `default` is None. `others`
+    is the schema of objects with another tag, which are refused if it is None.
 
     The schemas in `variants` do not declare the tag: the check adds it to their results. `others`
     declares the tag itself.
@@ -264,8 +264,8 @@ def tagged(
         else:
             _string(found, place)
         if found in checks:
-            checked = checks[found](value, location)
-            return {tag: found, **checked}
+            results = checks[found](value, location)
+            return {tag: found, **results}
         if check_other is not None and found is not None:
             return check_other(value, location)
         raise ValidationError(place, f"one of {expected}", found)
