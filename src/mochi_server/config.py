@@ -388,7 +388,7 @@ class MochiServerSettings(BaseSettings):
     @field_validator("data_dir")
     @classmethod
     def _is_directory(cls, value: str) -> str:
-        path = Path(value)
+        path = Path(value)  # may be missing
         for folder in (path, *path.parents):
             if os.path.exists(folder) and not os.path.isdir(folder):  # noqa: PTH110, PTH112 - raise nothing
                 raise ValueError("not a directory")

@@ -63,6 +63,7 @@ class ThreadedServer:
         return MochiClient(self.url, api_key=self._key)
 
     def __enter__(self) -> Self:
+        """Start the server. Raises RuntimeError if it does not start."""
         self._thread.start()
         while not self._server.started and self._thread.is_alive():
             time.sleep(0.01)
@@ -103,7 +104,8 @@ def _first_built(route: BaseRoute) -> BaseRoute:
 def check_scenario(path: Path, **settings: Any) -> None:
     """Replay a scenario with the recorded results of tools.
 
-    Raises ``AssertionError`` for the first difference.
+    Raises ``AssertionError`` for the first difference, and ``ValueError`` if the recording beside
+    ``path`` cannot be read.
 
     ``path`` is a file of ``mochi-server export-scenario``. ``settings`` are settings of the server,
     by name.

@@ -67,6 +67,7 @@ class AgentDiscoveryService:
         return self._agents
 
     def get(self, name: str) -> AgentDefinition:
+        """Return an agent. Raises ``AgentNotFound`` and ``AgentInvalid``."""
         return require_valid(self.discover(), name)
 
     def names(self) -> list[str]:
@@ -126,6 +127,7 @@ class AgentDiscoveryService:
 
 
 def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinition:
+    """Return the agent ``name`` of ``agents``. Raises ``AgentNotFound`` and ``AgentInvalid``."""
     if name not in agents:
         raise AgentNotFound(name)
     if not agents[name].valid:
@@ -197,12 +199,14 @@ class AgentRegistry:
             return _permitted(self._agents or await self._discover())
 
     async def reload(self) -> dict[str, AgentDefinition]:
+        """Import all agents again, and return those that ``agents`` returns."""
         async with self._importing:
             agents = await self._discover()
         audit("Agents reloaded")
         return await self._all_with_mcp_tools(_permitted(agents))
 
     async def get(self, name: str) -> AgentDefinition:
+        """Return an agent with its MCP tools. Raises ``AgentNotFound`` and ``AgentInvalid``."""
         agents = await self.directory_agents()
         return await self._with_mcp_tools(require_valid(agents, name))
 
@@ -218,14 +222,17 @@ class AgentRegistry:
     async def current(self, agent: AgentDefinition) -> AgentDefinition:
         """Read ``SKILL.md`` again and return the agent with the MCP tools that it names.
 
-        Raises ``AgentInvalid``.
+        Its Python tools are those of the latest import. Raises ``AgentInvalid``.
         """
         imported = self._with_imported_tools(agent)
         updated = await anyio.to_thread.run_sync(self.discovery.with_current_skill, imported)
         return await self._with_mcp_tools(updated)
 
     async def current_tools(self, agent: AgentDefinition) -> Mapping[str, Tool]:
-        """Return the tools of ``agent`` by name, with the tools that its MCP servers offer now."""
+        """Return the tools of ``agent`` by name, with the tools that its MCP servers offer now.
+
+        Its Python tools are those of the latest import. ``SKILL.md`` is not read again.
+        """
         current = await self._with_mcp_tools(self._with_imported_tools(agent))
         return current.catalogue.tools
 
@@ -245,6 +252,9 @@ class AgentRegistry:
         return agent.catalogue.tools
 
     def _with_imported_tools(self, agent: AgentDefinition) -> AgentDefinition:
+        """Return a copy of ``agent`` with its Python tools of the latest import that the caller may
+        use. An agent whose folder is gone keeps its tools.
+        """
         imported = (self._agents or {}).get(agent.name, agent)
         return replace(agent, catalogue=permitted(imported.catalogue))
 

@@ -31,6 +31,7 @@ def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[Cha
     """Convert messages to Ollama's format, with thinking only after index ``turn_start``.
 
     Results that are missing are added, and results after other messages move to their calls.
+    Answers without content are left out.
     """
     sent: list[ChatMessage] = []
     missing: dict[str, str] = {}
@@ -154,8 +155,8 @@ async def with_images(
 ) -> tuple[list[ChatMessage | Encoded], int]:
     """Replace image names in messages by base64 data.
 
-    Messages that are already encoded stay the same. Return the messages and the number of missing
-    images.
+    Messages that are already encoded stay the same, and missing images are left out. Return the
+    messages and the number of missing images.
     """
     names: list[str] = []
     for message in messages:
@@ -182,7 +183,8 @@ async def with_attachments(
 ) -> tuple[list[ChatMessage | Encoded], int]:
     """Put the text of attached files before the content of their messages.
 
-    Return the messages and the number of missing files.
+    Messages that are already encoded stay the same, and a note replaces a missing file. Return the
+    messages and the number of missing files.
     """
     sent: list[ChatMessage | Encoded] = []
     missing = 0

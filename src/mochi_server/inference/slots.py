@@ -50,7 +50,9 @@ class ModelSlots:
     load_seconds: float | None = None
     answer_seconds: float | None = None
     capacity: int = 1  # number of prompts that the slots are known to hold
-    max_capacity: int | None = None  # number of prompts that they hold at most, or None if unknown
+    # Number of prompts that they hold at most according to the latest miss, or None if unknown.
+    # Later hits may raise ``capacity`` above it.
+    max_capacity: int | None = None
     # The latest prompt is the last. None is a prompt that no session continues. The slots may hold
     # only the last few.
     prompts: list[HeldPrompt | None] = field(default_factory=list)
@@ -71,16 +73,21 @@ class ModelSlots:
         self.prompts = [None if prompt is own else prompt for prompt in self.prompts]
 
     def discard_answered(self) -> None:
-        """Discard the prompts that a reload of the model removes from the slots, but not those that
-        wait for it.
+        """Discard the prompts that a reload of the model removes from the slots.
+
+        Only prompts of sessions without an answer so far stay, because they may wait for the
+        reload.
         """
         self.prompts = [
             prompt for prompt in self.prompts if prompt is not None and not prompt.tokens
         ]
 
     def begin(self, session_id: str, window: int | None) -> HeldPrompt:
-        """Record a request that is about to be sent, perhaps of a session, with its window in
-        tokens.
+        """Record a request that is about to be sent, with its window in tokens, and return its
+        prompt.
+
+        The prompt becomes the latest. ``session_id`` is "" for a request without a session, whose
+        prompt is recorded as None. A changed window discards the answered prompts.
         """
         if window not in (None, self._window):
             self.discard_answered()

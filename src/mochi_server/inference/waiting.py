@@ -125,7 +125,7 @@ class RequestTracker:
     """Tracker of the requests of this process to one Ollama host."""
 
     def __init__(self, on_first_token: Callable[[str, float], None]) -> None:
-        # Receives the model and the seconds until the first token.
+        # Receives the model and the seconds until the first token, with the wait in the queue.
         self._on_first_token = on_first_token
         self._running: dict[TrackedRequest, None] = {}
         self._answering: Counter[str] = Counter()  # requests after their first token, by model
@@ -135,6 +135,7 @@ class RequestTracker:
 
     @contextmanager
     def request(self, model: str, *, is_turn: bool = False) -> Iterator[TrackedRequest]:
+        """Track a request until the end of the ``with`` body."""
         request = TrackedRequest(qualified_name(model), is_turn)
         self._running[request] = None
         try:
@@ -167,7 +168,10 @@ class RequestTracker:
         return time.monotonic() - self._last_turn
 
     def record_first_token(self, request: TrackedRequest) -> None:
-        """Mark a request as answering, and count its answer until its end."""
+        """Mark a request as answering, and count its answer until its end.
+
+        Call this once for each request.
+        """
         request.answering = True
         self._on_first_token(request.model, time.monotonic() - request.started)
         self._answering[request.model] += 1
@@ -200,7 +204,9 @@ def reporting_status(
     state: Callable[[], Awaitable[State]], report: Report | None
 ) -> Iterator[Callable[[], object]]:
     """Report ``state`` after one second, on changes and every five seconds, until the yielded
-    function is called.
+    function is called or the ``with`` body ends.
+
+    Report nothing if ``report`` is None.
     """
     if report is None:
         yield lambda: None

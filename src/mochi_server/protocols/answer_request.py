@@ -129,7 +129,10 @@ class AnswerRequest(UnstoredBody):
     format: Unsupported = None
 
     def session_id(self, headers: MochiHeaders) -> str | None:
-        """Return the ID of the session. Raises ``SessionNotFound`` for an empty ID."""
+        """Return the ID of the session in the headers, or else in ``metadata``, or None.
+
+        Raises ``SessionNotFound`` for an empty ID.
+        """
         session_id = headers.session
         if session_id is None and self.metadata is not None:
             session_id = self.metadata.session_id
@@ -148,7 +151,7 @@ class AnswerRequest(UnstoredBody):
     ) -> TurnInput:
         """Return the turn without its messages.
 
-        ``limit`` is the maximum number of tokens of the answer.
+        ``limit`` is the maximum number of tokens of the answer, or None or 0 for no limit.
         """
         generation = GenerationOptions(
             think=self._think(),

@@ -69,7 +69,10 @@ class UsageService:
             return joined(stored, self._unstored.since(day, key))
 
     async def tokens_today(self, key: str) -> int:
-        """Return the number of tokens that a key has used on this day in UTC."""
+        """Return the number of tokens that a key has used on this day in UTC.
+
+        Raises ``StorageFailed``.
+        """
         entries = await self.since(today(), key)
         return sum(usage.tokens for usage in entries.values())
 
@@ -107,8 +110,9 @@ class TurnLimiter:
     async def turn(self) -> AsyncIterator[Callable[[], None]]:
         """Admit a turn of the current caller, or another request that makes a model work.
 
-        The turn runs while the context is open. The provided function counts it as started, which
-        a turn is that nothing refuses. Raises ``RateLimited``.
+        The turn runs while the context is open. Call the provided function as soon as nothing can
+        refuse the turn any more. Without this call, the turn no longer counts as started when the
+        context closes. Raises ``RateLimited`` and ``StorageFailed``.
         """
         caller = CALLER.get()
         await self._check_tokens(caller)
@@ -133,7 +137,7 @@ class TurnLimiter:
         """Count a turn that continues as running.
 
         Raises ``RateLimited`` if it ``is_limited`` and the caller's limit of running turns is
-        reached.
+        reached, and ``StorageFailed``. Other limits do not apply.
         """
         if not caller.limits_turns:
             yield

@@ -8,7 +8,10 @@ from typing import Any
 from mochi_server.sessions.types import ToolExecutionPolicy
 
 Rules = tuple[tuple[str, ...], ...]
-"""Lists of names and patterns. A name must match one of each list, so that no list allows all."""
+"""Lists of names and patterns. A permitted name matches an entry of each list.
+
+Without lists, all names are permitted. An empty list permits none.
+"""
 
 _STRICTNESS = (
     ToolExecutionPolicy.NEVER_CONFIRM,

@@ -185,8 +185,9 @@ def conversation_of(
 ) -> Conversation:
     """Build a conversation from a tree of messages whose shown branch ends with ``current``.
 
-    ``model`` is for a conversation whose messages name no model. By default, the conversation
-    begins at the time of its first message, and ends at that of the last.
+    ``model`` is for a conversation whose messages name no model. ``system`` is for one without a
+    system message. By default, the conversation begins at the earliest time of all nodes, or now,
+    and ends at the time of the last message in the shown branch.
     """
     if not created:
         created = min((node.time for node in nodes.values() if node.time), default=now())
@@ -306,7 +307,8 @@ def joined(texts: Sequence[Any], separator: str = "\n\n") -> str:
 def _branches(nodes: Mapping[str, Node], current: str | None) -> list[list[str]]:
     """Return the branch that ends with ``current``, and then the rest of each other branch.
 
-    Each node is in one of them only. A loop ends where it begins.
+    Each node is in one of them only. Nodes that ``tree_of`` has not checked may have a loop, which
+    ends where it begins.
     """
     parents = {node.parent for node in nodes.values()}
     leaves = [node_id for node_id in nodes if node_id not in parents]
@@ -365,7 +367,7 @@ def _message(group: Sequence[Node], message_id: str, created: str) -> Message:
             "message_id": message_id,
             "timestamp": time,
         }
-        _add_reasoning(message, group)
+        _add_thinking_and_model(message, group)
     else:
         message = {"role": "user", "content": text, "message_id": message_id, "timestamp": time}
     images: list[Image] = []
@@ -376,7 +378,7 @@ def _message(group: Sequence[Node], message_id: str, created: str) -> Message:
     return message
 
 
-def _add_reasoning(answer: AssistantMessage, group: Sequence[Node]) -> None:
+def _add_thinking_and_model(answer: AssistantMessage, group: Sequence[Node]) -> None:
     thinking = joined([node.thinking for node in group])
     if thinking:
         answer["thinking"] = thinking
