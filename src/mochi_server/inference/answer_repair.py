@@ -88,7 +88,12 @@ class AnswerRepair:
 
     def __init__(self, tools: Collection[str]) -> None:
         self.calls: list[dict[str, Any]] = []
-        """Calls that the answer contains as text, each with ``name`` and ``arguments``."""
+        """Calls that the answer contains as text, each with ``name`` and ``arguments``.
+
+        ``finish`` completes them. The arguments of a model can be any JSON value. A message of the
+        Harmony format can be a call of an unknown tool, and its arguments are text if they are not
+        an object.
+        """
         self.is_changed = False
         """Whether the pieces differ from the text of the model."""
         self._tools = tools
@@ -107,7 +112,8 @@ class AnswerRepair:
     def feed_plain(self, text: str) -> bool:
         """Read the next text of the model if it is certainly text of the answer, as most is.
 
-        Return False if it is not, so that ``feed`` must read it.
+        Return True if so: the caller publishes the text itself, without ``feed``. Return False if
+        ``feed`` must read it.
         """
         is_plain = not self._held and text != "" and "<" not in text
         if is_plain and self._state == "text":
@@ -121,13 +127,13 @@ class AnswerRepair:
         return list(self._pieces(is_end=False))
 
     def finish(self) -> list[Piece]:
-        """Return the pieces of the text that is still held back."""
+        """Return the pieces of the text that is still held back, and add its calls to ``calls``."""
         return list(self._pieces(is_end=True))
 
     def cut(self) -> list[Piece]:
         """Return the pieces of all text that is held back, after the answer was cut.
 
-        Calls may be incomplete, so they become text.
+        Calls may be incomplete, so they become text at the end, and ``calls`` becomes empty.
         """
         if self._state == "call":
             return list(self._emit(len(self._held)))

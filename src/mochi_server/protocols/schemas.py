@@ -78,7 +78,7 @@ class RefusalPart(Body):
 def joined_text(content: str | Iterable[Any] | None) -> str:
     """Return the text of a message.
 
-    Texts and refusals in a list of parts are on lines of their own.
+    Texts and refusals in a list of parts are on lines of their own. Other parts are left out.
     """
     if content is None or isinstance(content, str):
         return content or ""
@@ -96,6 +96,7 @@ class PlainFormat(Body):
     type: Literal["text", "json_object"]
 
     def to_ollama(self) -> str:
+        """Return the value of Ollama's ``format``. It is empty for plain text."""
         return "json" if self.type == "json_object" else ""
 
 
@@ -107,6 +108,7 @@ class SchemaText(Body):
     json_schema: FiniteObject = Field(alias="schema")
 
     def to_ollama(self) -> str | dict[str, Any]:
+        """Return the value of Ollama's ``format``: the schema, or "json" if that is empty."""
         return self.json_schema or "json"
 
 

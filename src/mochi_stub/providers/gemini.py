@@ -140,7 +140,8 @@ def _reply_format(config: JsonObject) -> Any:
 def json_schema(schema: Any) -> Any:
     """Convert a schema of Gemini to a JSON schema.
 
-    In Gemini, type names are in capitals, and sizes are texts.
+    In Gemini, type names are in capitals, sizes are texts, and keywords can be in snake case.
+    `nullable` and `propertyOrdering` are left out.
     """
     if isinstance(schema, list):
         return [json_schema(item) for item in schema]
@@ -165,7 +166,10 @@ def _camel_case(name: str) -> str:
 
 
 def _messages(content: JsonObject) -> list[Message]:
-    """Return a message for each result of a function, then one for the other parts, if any."""
+    """Return a message for each result of a function, then one for the other parts.
+
+    Content without results always has the latter, which is empty if there are no parts.
+    """
     results = []
     others = []
     for part in content.get("parts", ()):
@@ -253,6 +257,7 @@ def models(stub: Stub, _request: Request) -> Result:
 
 
 def model(stub: Stub, request: Request) -> Result:
+    """Handle `GET models/{model}`. Raises HttpError (404) for an unknown model."""
     version, name = _version_and_name(request)
     missing = HttpError(404, f"Model is not found: models/{name} for api version {version}")
     found = pipeline.find_model(stub.models, name, missing)
@@ -260,7 +265,10 @@ def model(stub: Stub, request: Request) -> Result:
 
 
 def _act(stub: Stub, request: Request) -> Result:
-    """Handle `POST models/{model}:{action}`."""
+    """Handle `POST models/{model}:{action}`.
+
+    Raises HttpError for an unknown action or model, and for an invalid body.
+    """
     version, name_and_action = _version_and_name(request)
     name, _, action = name_and_action.rpartition(":")
     if action not in _ACTIONS:
@@ -286,6 +294,7 @@ def generate(stub: Stub, request: Request, model: Model, name: str, body: JsonOb
 
 
 def _count(_stub: Stub, _request: Request, model: Model, name: str, body: JsonObject) -> Result:
+    """Handle `POST models/{model}:countTokens`. The request can be in `generateContentRequest`."""
     generate_request = body.get("generateContentRequest", body)
     if "contents" not in generate_request:
         raise ValidationError(("contents",), "a value")
@@ -298,6 +307,7 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: JsonOb
 async def _embed(
     stub: Stub, _request: Request, model: Model, name: str, body: JsonObject
 ) -> HttpResponse:
+    """Handle `POST models/{model}:embedContent` and `:batchEmbedContents`."""
     await pipeline.load_model(stub, model)
     if "requests" not in body:
         embedding = _embedding(stub, model, name, body)
@@ -363,6 +373,7 @@ def _model_object(model: Model) -> JsonObject:
 def error_response(
     failure: Failure, _ids: SeededIds, request: Request, **_details: object
 ) -> HttpResponse:
+    """Return the response to a failure. For a stream that is a JSON array, the body is an array."""
     body: Any = error_body(failure)
     is_stream = request.method == "POST" and request.path.endswith(_STREAM)
     if is_stream and request.query.get("alt") != "sse":
@@ -474,6 +485,7 @@ class Candidates(pipeline.EventEncoder):
 
     def _usage(self) -> dict[str, int]:
         counts = self.evaluated.usage
+        # Unlike in Gemini's API, the output includes the reasoning, as docs/stub/wires.md says.
         usage = {"promptTokenCount": counts.input, "candidatesTokenCount": counts.output}
         if counts.reasoning:
             usage["thoughtsTokenCount"] = counts.reasoning
@@ -497,6 +509,7 @@ class Candidates(pipeline.EventEncoder):
 
 
 def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
+    """Add the parts and the outcome of a recorded response, or of one event, to `builder`."""
     candidate = get(body, "candidates", 0)
     for part in listed(candidate, "content", "parts"):
         kind = Reasoning if get(part, "thought") else Text

@@ -185,6 +185,7 @@ def _summary(prompt: Prompt) -> Summary | None:
 
 
 def _without_greeting(turns: list[Turn]) -> list[Turn]:
+    """Return the turns from the first topic of a user on, or all turns if no user has a topic."""
     for index, turn in enumerate(turns):
         is_user = turn.speaker.lower() in _USERS
         if is_user and _topic_words(turn.text):
@@ -219,8 +220,9 @@ def _system_messages(prompt: Prompt) -> list[str]:
 def _turns(prompt: Prompt) -> list[Turn]:
     """Return the turns of the conversation to summarize.
 
-    An instruction can quote the conversation. If none does, it is the messages before the latest
-    user message.
+    An instruction can quote the conversation. The latest user message precedes the system messages,
+    of which the last one that quotes turns counts. If none does, the conversation is the messages
+    before the latest user message.
     """
     instructions = [*_system_messages(prompt), prompt.user_text]
     for instruction in reversed(instructions):
@@ -313,6 +315,7 @@ def _json(value: Any) -> str:
 
 
 def _decoded(text: str, start: int) -> Any:
+    """Return the JSON value that begins at `start`, or None if there is none."""
     try:
         return json.JSONDecoder().raw_decode(text, start)[0]
     except (json.JSONDecodeError, RecursionError):
@@ -363,7 +366,10 @@ def _list_items(key: str, topic: str, count: int) -> list[str]:
 
 
 def _topic(text: str) -> str:
-    """Return the latest message of the user in the text as one line."""
+    """Return the latest message of the user in the text as one line, shortened.
+
+    Without a recognizable message, it is the whole text.
+    """
     histories = _HISTORY.findall(text)
     conversation = text
     if histories:
@@ -449,6 +455,7 @@ def _prompted_schema(prompt: Prompt) -> Any:
 
 
 def _objects(text: str) -> list[JsonObject]:
+    """Return the JSON objects in a text, without those inside others."""
     objects = []
     at = text.find("{")
     while at >= 0:
@@ -535,6 +542,7 @@ def _plan(task: str, named: list[Function]) -> str:
 
 
 def _answer_from_results(prompt: Prompt) -> str:
+    """Return a sentence for each unanswered result of a tool. The text is empty without results."""
     results = prompt.unanswered_results
     if not results:
         return ""
@@ -575,6 +583,7 @@ def _abilities(offered: list[Function]) -> str:
 
 
 def _listed(names: list[str]) -> str:
+    """Join at least one name to a text."""
     *others, last = names
     if not others:
         return last
