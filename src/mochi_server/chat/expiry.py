@@ -56,7 +56,7 @@ class SessionExpiry:
                 )
 
     async def _delete(self, session_id: str) -> None:
-        """Delete a session, unless it has not expired any more.
+        """Delete a session if it is still expired.
 
         A temporary session does not expire by idleness while its turn goes on. ``expires_at``
         applies even then.

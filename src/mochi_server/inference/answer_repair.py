@@ -12,10 +12,20 @@ import orjson
 
 Kind = Literal["text", "thinking", "was_thinking", "was_text"]
 State = Literal["start", "thinking", "blanks", "call", "text", "body"]
+"""Where the reader is.
+
+It is before the answer, in tagged reasoning, in the blanks after it, in what may be a call as JSON,
+in text, or in the ``body`` of a Harmony message with reasoning or a call.
+"""
 Verdict = Literal[
     "header", "mentioned_header", "end", "closing_tag", "last_markers", "mention", "open"
 ]
-"""What a tag or marker in a text is. ``open`` means that the next text decides it."""
+"""What a tag or marker in a text is.
+
+A ``header`` begins a Harmony message, and an ``end`` ends it. ``last_markers`` are the rest of the
+answer. These and a ``closing_tag`` are removed. A ``mention`` and a ``mentioned_header`` stay,
+because they are part of a sentence. ``open`` means that the next text decides it.
+"""
 
 _OPENING_TAG = re.compile(r"\s*<(think|thinking)>")
 _OPENING_TAGS = ("<think>", "<thinking>")
@@ -260,7 +270,9 @@ class AnswerRepair:
         return "closing_tag" if self._ends_reasoning(found, after) else "mention"
 
     def _ends_reasoning(self, tag: re.Match[str], after: str) -> bool:
-        """Return whether a closing tag cannot stand in a sentence about the tag."""
+        """Return whether a closing tag ends reasoning, because no sentence about the tag can have
+        it there.
+        """
         before = self._character_before(tag)
         if before in _BLANKS:
             return after[:1].isalnum() or after.startswith("\n\n")

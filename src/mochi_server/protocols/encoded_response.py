@@ -25,7 +25,10 @@ Some events, such as `status`, may have no bytes.
 
 
 async def respond(request: Request, encoder: Encoder, *, stream: bool | None) -> Response:
-    """Return the answer of a run, as a stream or as one JSON response."""
+    """Return the answer of a run, as a stream or as one JSON response.
+
+    Without ``stream``, wait for the end of the run. Raises its failure, or ``ClientDisconnected``.
+    """
     if stream:
         return EncodedResponse(encoder, ping_seconds=request.app.state.services.ping_seconds)
     with encoder.run.subscribed():
@@ -37,7 +40,7 @@ async def respond(request: Request, encoder: Encoder, *, stream: bool | None) ->
 
 
 async def collected(run: Run) -> list[Part]:
-    """Wait until a run has ended and return its parts."""
+    """Wait until a run and the runs that continue it have ended, and return their parts."""
     reader = PartReader(run, collects=True)
     parts: list[Part] = []
 

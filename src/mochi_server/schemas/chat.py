@@ -149,7 +149,8 @@ class ChatRequest(
     async def to_input(self, key: str | None, *, streaming: bool) -> TurnInput:
         """Return the input of the turn.
 
-        Raises ``ValidationFailed`` for an invalid image or file.
+        Raises ``ValidationFailed`` for an invalid image or file, for images or files without a
+        message, and for a streaming turn in the background.
         """
         for field, value in {"images": self.images, "attachments": self.attachments}.items():
             if value and self.message is None:

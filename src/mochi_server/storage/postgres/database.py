@@ -108,6 +108,7 @@ logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 
 def unreachable(operation: str) -> StorageUnavailable:
+    """Return the error of an operation while the database cannot be reached."""
     return StorageUnavailable(operation, OSError(errno.EIO, _UNREACHABLE))
 
 
@@ -221,7 +222,7 @@ class Database:
     ) -> AsyncIterator[Connection]:
         """Provide a connection from the pool in autocommit mode.
 
-        Database errors and timeouts become ``StorageFailed``.
+        Database errors and timeouts, also of the ``with`` body, become ``StorageFailed``.
         """
         timeout = (
             wait_seconds if self.reachable.is_set() else min(wait_seconds, _UNREACHABLE_SECONDS)
@@ -239,7 +240,10 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self, operation: str) -> AsyncIterator[Connection]:
-        """Provide a connection from the pool in a transaction."""
+        """Provide a connection from the pool in a transaction. An error of the body rolls it back.
+
+        Errors become those of ``connection``.
+        """
         async with self.connection(operation) as connection, connection.transaction():
             yield connection
 
@@ -291,9 +295,9 @@ async def _configure(connection: Connection) -> None:
 
 
 async def migrate(database: Database) -> int:
-    """Run the missing files ``schema/<version>*.sql``, and return the new version.
+    """Run the missing files ``schema/<version>*.sql``, and return the latest version.
 
-    Raises ``StorageFailed``.
+    Raises ``StorageFailed``, also for the schema of a later mochi-server.
     """
     scripts = _schema_scripts()
     async with database.migration() as connection:
@@ -317,7 +321,7 @@ async def migrate(database: Database) -> int:
 async def require_current_schema(database: Database) -> None:
     """Check that the schema has the version of this mochi-server, without a migration.
 
-    Raises ``StorageFailed``.
+    Raises ``StorageFailed`` for another version, and for a database without a schema.
     """
     latest = max(_schema_scripts())
     async with database.connection("read the version of the database schema") as connection:
