@@ -67,6 +67,7 @@ def plain(value: Any) -> Any:
 
 
 def wrong_key(key: str, expected: str) -> PydanticCustomError:
+    """Return the error of a key, for a validator to raise. `Document.validate` adds the line."""
     context = {"text": f"{expected}, found {key!r}", "key": key}
     return PydanticCustomError("wrong_key", "{text}", context)
 
@@ -87,7 +88,7 @@ Headers: TypeAlias = Annotated["dict[str, str]", AfterValidator(_checked_headers
 class Entry(BaseModel):
     """Base class of the mappings in a configuration.
 
-    Unknown keys are refused. A null value counts as missing.
+    Unknown keys are refused. A null value in the file counts as missing.
     """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
@@ -149,7 +150,8 @@ class Document:
     def validate(self, schema: type[_T], value: Any, *path: str | int) -> _T:
         """Validate a value, which is at `path` in the file, and return it.
 
-        Raises ConfigError for the first error.
+        Validators get the directory of the file as their context. Raises ConfigError for the
+        first error.
         """
         adapter: TypeAdapter[_T] = _adapter(cast(Any, schema))
         folder = Path(self.file).parent
@@ -168,9 +170,11 @@ class Document:
         raise self.error_at_value(expected, *path)
 
     def error_at_value(self, expected: str, *path: str | int) -> ConfigError:
+        """Return an error with the line of the value at a path, for the caller to raise."""
         return self._error_at(self._find(*path).value_line, expected)
 
     def error_at_key(self, expected: str, *path: str | int) -> ConfigError:
+        """Return an error with the line of the key at a path, for the caller to raise."""
         return self._error_at(self._find(*path).key_line, expected)
 
     def _error_at(self, line: int, expected: str) -> ConfigError:
@@ -262,6 +266,7 @@ class WatchedFile(Generic[_T]):
     path: Path
     parse: Callable[[bytes], _T]
     stamp: tuple[int, int, int] | None = field(default=None, init=False)
+    """Metadata of the content that was read, or None to read the file again at the next call."""
     data: bytes | None = field(default=None, init=False)
     value: _T | ConfigError = field(init=False)
 
@@ -305,9 +310,9 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def parse(data: bytes, file: str) -> Document:
-    """Parse the bytes of a YAML or JSON file.
+    """Parse the bytes of a YAML or JSON file. The data of an empty file is None.
 
-    `file` is its name in error messages. Raises ConfigError.
+    `file` is its name in error messages. Raises ConfigError if it is not UTF-8 or not YAML.
     """
     try:
         text = data.decode("utf-8-sig")

@@ -79,7 +79,8 @@ class ModelTurns(TurnPreparation):
     async def prepare(self, run: Run, session: ChatSession, turn_input: TurnInput) -> PreparedTurn:
         """Check the model, the tools and the edited message.
 
-        An error of Ollama is raised when the turn answers.
+        A missing model is an error here. Another error of Ollama is returned as the model of the
+        turn, and raised when the turn answers.
         """
         ticket = self.gateway.admit()
         opening = None
@@ -159,7 +160,10 @@ class ModelTurns(TurnPreparation):
     async def _find_model(
         self, session: ChatSession, name: str
     ) -> tuple[ModelGateway, ModelInfo | MochiError]:
-        """Return the gateway of a session and the model ``name``, or the error of the lookup."""
+        """Return the gateway of a session and the model ``name``, or the error of the lookup.
+
+        If the host of the session is missing, the gateway is that of all hosts.
+        """
         gateway = self.gateway
         try:
             gateway = await gateway.pinned(session.metadata.ollama_host)
@@ -306,7 +310,10 @@ def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
 
 
 def _check_choice(toolbox: Toolbox, selected: ToolSelection) -> None:
-    """Raise ``ValidationFailed`` if a tool that a new request requires is missing."""
+    """Raise ``ValidationFailed`` if a named tool is missing, or a call is required without tools.
+
+    Tools that the server omits count for the latter.
+    """
     if not selected.may_call:
         return
     names = {schema["function"]["name"] for schema in toolbox.schemas()}

@@ -17,7 +17,10 @@ _MARKER_TEXT = (
 def describe(
     directory: Path, created: list[str], existing: list[str], *, with_code_agents: bool
 ) -> str:
-    """Return a text for the user: one line per folder, what is left out, and the next commands."""
+    """Return a text for the user: one line per folder, what is left out, and the next commands.
+
+    ``created`` and ``existing`` are the names that ``scaffold`` returns.
+    """
     path = directory.resolve()
     lines = [f"In {path}:"]
     for folder in SAMPLE_FOLDERS:
@@ -47,12 +50,12 @@ def _count_in(folder: str, names: list[str]) -> int:
 def scaffold(directory: Path, *, with_code_agents: bool = False) -> tuple[list[str], list[str]]:
     """Copy the sample files to ``directory``, which is created if it does not exist.
 
-    Existing files are kept.
+    Existing files are kept. The agents that run commands or write code are copied only if
+    ``with_code_agents`` is true. A marker file, which allows the server to import code from the
+    directory, is written each time.
 
-    The agents that run commands or write code are copied only if ``with_code_agents`` is true. A
-    marker file is created too, which allows the server to import code from the directory. Return
-    the names of the created and of the existing files, relative to the directory. Raises
-    ``OSError`` if a file cannot be created.
+    Return the names of the created and of the existing files, relative to the directory and
+    without the marker. Raises ``OSError`` if a file cannot be created.
     """
     created: list[str] = []
     existing: list[str] = []
@@ -87,6 +90,7 @@ def _sample_files(folder: Path) -> Iterator[Path]:
 
 
 def _copy_new(source: Path, target: Path) -> bool:
+    """Copy a file and its directories, and return whether ``target`` is new."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with target.open("xb") as file:

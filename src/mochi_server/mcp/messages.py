@@ -60,7 +60,7 @@ The SDK would evaluate the other keys, such as slow patterns in ``outputSchema``
 def append(buffer: bytearray, data: bytes, limit: int) -> None:
     """Append data to the buffer of a message.
 
-    Raise ``MessageTooLarge`` if it then has more than ``limit`` bytes.
+    Raise ``MessageTooLarge`` if the buffer then has more than ``limit`` bytes.
     """
     buffer += data
     if len(buffer) > limit:
@@ -70,7 +70,8 @@ def append(buffer: bytearray, data: bytes, limit: int) -> None:
 async def read_lines(chunks: AsyncIterable[bytes], limit: int) -> AsyncIterator[bytes]:
     """Yield the lines of a stream, without their ends.
 
-    Raise ``MessageTooLarge`` if a line has more than ``limit`` bytes.
+    The line after the last line end is also yielded, even if it is empty. Raise
+    ``MessageTooLarge`` if a line has more than ``limit`` bytes.
     """
     line = bytearray()
     async for chunk in chunks:
@@ -122,6 +123,10 @@ async def _has_too_many_values(data: bytes) -> bool:
 
 
 def _repaired(data: bytes) -> JSONRPCMessage | None:
+    """Return a message after replacing its invalid UTF-8 and lone surrogates.
+
+    If it is still invalid, return what ``_error_response`` returns.
+    """
     with suppress(ValueError, RecursionError):  # a ValidationError is a ValueError
         text = json.dumps(json.loads(data.decode("utf-8", "replace")), ensure_ascii=False)
         return mcp_types.jsonrpc_message_adapter.validate_json(
@@ -131,6 +136,10 @@ def _repaired(data: bytes) -> JSONRPCMessage | None:
 
 
 def _error_response(data: bytes, reason: str) -> JSONRPCError | None:
+    """Return an error response in place of a malformed response.
+
+    Its ID is None if none is found in the data. Return None if the data is probably not a response.
+    """
     if _METHOD.match(data) or not _RESPONSE_KEY.search(data):
         return None
     tail = max(0, len(data) - _TAIL_BYTES)
@@ -166,9 +175,9 @@ class PendingRequests:
             self._pending.pop(str((message.params or {}).get("requestId")), None)
 
     def received(self, message: Any) -> Any:
-        """Return a message of the server.
+        """Return a message of the server, or an error response in place of it.
 
-        If its ID is unknown, return the error of the only pending request.
+        The error response is for the only pending request, if the ID of a response is unknown.
         """
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return message
@@ -193,7 +202,8 @@ class MessageFilter(ObjectReceiveStream[Any]):
         self._version = version
         self._requests = PendingRequests()
         self._messages: Any = None
-        self.problems: list[str] = []  # one for each removed tool
+        # `McpConnection.tools` resets both before it lists the tools.
+        self.problems: list[str] = []  # one for each malformed tool
         self.listed = 0  # number of tools in the current listing, with the removed tools
 
     @asynccontextmanager
@@ -218,7 +228,7 @@ class MessageFilter(ObjectReceiveStream[Any]):
     async def _drop_unusable(self, result: dict[str, Any]) -> None:
         """Remove malformed tools, and the tools after the first ``MAX_TOOLS``.
 
-        Replace too many content blocks.
+        Replace too many content blocks by a text, which makes this one result invalid.
         """
         content = result.get("content")
         if isinstance(content, list) and len(content) > _MAX_BLOCKS:

@@ -30,17 +30,20 @@ class ToolRegistry:
     extra_source: ToolSource
     import_seconds: float = IMPORT_SECONDS
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
-    _failed: ToolCatalogue | None = field(
-        default=None, init=False
-    )  # the tools from before a failed import, with its problem
+    _failed: ToolCatalogue | None = field(default=None, init=False)
+    """Tools from before the last failed import, with its problem."""
     _before_failure: ToolCatalogue | None = field(default=None, init=False)
+    """Cached tools at that time. An import that ends after its timeout replaces the cache."""
 
     async def catalogue(self) -> ToolCatalogue:
         """Return the tools that the caller may use. The first call discovers them."""
         return permitted(await self.extra_source.add_tools(await self.directory_tools()))
 
     async def directory_tools(self) -> ToolCatalogue:
-        """Return the tools of the directory, without waiting for the additional source."""
+        """Return the tools of the directory, without waiting for the additional source.
+
+        After a failed import, return the tools from before it until the tools are reloaded.
+        """
         cached = self.discovery.cached
         if self._failed is not None and cached is self._before_failure:
             return self._failed
@@ -49,7 +52,7 @@ class ToolRegistry:
         return await self._import(self.discovery.discover)
 
     async def reload(self) -> ToolCatalogue:
-        """Discover the tools again and return those that the caller may use."""
+        """Discover the tools of both sources again and return those that the caller may use."""
         catalogue, _ = await asyncio.gather(
             self._import(self.discovery.reload_tools), self.extra_source.reload()
         )
@@ -57,6 +60,7 @@ class ToolRegistry:
         return permitted(await self.extra_source.add_tools(catalogue))
 
     async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
+        """Return the tools that ``work`` imports, or the former tools if it fails or times out."""
         try:
             return await import_in_thread(work, self._slots, self.import_seconds)
         except ToolRaised as error:

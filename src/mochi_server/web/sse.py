@@ -196,7 +196,8 @@ def attach_response(
     """Return a stream of a run's events after a position, or after its start if the position is in
     another run.
 
-    If no events remain, return 204, which stops an ``EventSource``.
+    If no events remain, return 204, which stops an ``EventSource``. The position None and 0 is that
+    of a new client. It gets 204 also if only the stored result of the run is known.
     """
     nothing = Response(status_code=204)
     if run is None:
@@ -222,7 +223,8 @@ def last_event_id(data: bytes) -> bytes:
 def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
     """Return encoded ``error`` and ``done`` events.
 
-    They end a broken stream whose last event has the ID ``after``.
+    They end a broken stream whose last event has the ID ``after``. If that is empty, they have no
+    IDs.
     """
     run_id, _, number = after.rpartition(b":")
     frames = [_frame(event) for event in (TurnError.of(error), Done(session_id))]
