@@ -34,9 +34,10 @@ def snapshot(messages: Sequence[Message]) -> Snapshot:
 
 
 def answer_events(messages: Sequence[Message], *, is_agent: bool) -> list[ChatEvent]:
-    """Return the events of the messages of a completed turn, with each text in one event.
+    """Return the events of the answers and tool results of a turn, with each text in one event.
 
-    ``is_agent`` states whether an agent has answered, whose first answer is its plan.
+    ``is_agent`` states whether an agent has answered. Its first answer is its plan, and its own
+    reasoning has no events.
     """
     outcomes = iter(stored_outcomes(messages))
     events: list[ChatEvent] = []
@@ -73,6 +74,8 @@ def call_events(
 ) -> list[ToolCalled | ToolResult]:
     """Return the events of the calls with results in the messages of a turn, and of its open call
     with the index ``open_index``.
+
+    Calls of agents with results have none.
     """
     events: list[ToolCalled | ToolResult] = []
     for outcome in stored_outcomes(messages):

@@ -31,7 +31,7 @@ class VersionService:
         return alternatives(versions, session.history, index)
 
     async def select(self, session_id: str, version_id: str) -> ChangedHistory:
-        """Show a version. The messages that it replaces become a version.
+        """Show a version. All messages from its place on become a version.
 
         Raises ``VersionNotFound``, also for a version inside another one.
         """
@@ -52,7 +52,7 @@ class VersionService:
             raise VersionNotFound(version_id)
 
     async def delete(self, session_id: str, message_id: str) -> None:
-        """Delete the versions of a message. The history stays as it is.
+        """Delete the versions of a message, with those inside them. The history stays as it is.
 
         Raises ``InvalidMessageIndex``.
         """

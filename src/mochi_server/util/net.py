@@ -33,6 +33,8 @@ def full_url(host: str) -> str:
 def reachable_host(host: str) -> str:
     """Replace a wildcard or missing address in ``host`` by the loopback address, as clients of
     Ollama do.
+
+    ``host`` can have a scheme, a port and a path. An address is missing if a port comes first.
     """
     wildcard = r"^(.*://|)(0\.0\.0\.0|\[?::\]?|(?=:\d))(?=[:/]|$)"
     return re.sub(
@@ -72,6 +74,7 @@ def server_url(host: str, port: int) -> str:
 
 @cache
 def _host_name() -> str:
+    """Return the host name of this machine, or the loopback address if it does not resolve."""
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)

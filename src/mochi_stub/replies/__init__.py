@@ -56,6 +56,8 @@ NOISE = 1e-4  # a word or trigram adds 1
 def embed(text: str, length: int) -> list[float]:
     """Return an embedding of the text: `length` numbers with norm 1, none of them 0, from its words
     and trigrams.
+
+    A `length` below 1 counts as 1.
     """
     length = max(length, 1)
     generator = Random(_checksum(text))  # noqa: S311 - not for secrets
@@ -119,7 +121,7 @@ class SeededIds:
         return FIRST_START + after_first
 
     def id(self, index: int, length: int) -> str:
-        """Return a pseudorandom ID of `length` characters. Each `index` gives a different ID."""
+        """Return a pseudorandom ID of up to 64 characters. Each `index` gives a different ID."""
         seed = f"{self.fingerprint}/{index}".encode()
         digest = hashlib.blake2b(seed, digest_size=length).digest()
         return digest.translate(ALPHABET).decode()

@@ -75,7 +75,10 @@ def flattened(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse(chat: LibreChatChat, _: Files) -> Conversation:
-    """Convert a conversation. Raises ValueError."""
+    """Convert a conversation. The last message of the list ends its shown branch.
+
+    Raises ValueError if the parents of the messages form no tree.
+    """
     tree = tree_of((message.messageId, _convert(message)) for message in chat.messages)
     last_id = next(reversed(tree), None)
     options = chat.options or LibreChatOptions()
@@ -89,7 +92,7 @@ def parse(chat: LibreChatChat, _: Files) -> Conversation:
 
 
 def _in_order(tree: list[Any]) -> list[Any]:
-    """Return the messages of a tree, each before its children.
+    """Return the messages of a tree, each before its children, with the ID of its parent.
 
     This does not recurse, because the tree is as deep as the conversation is long.
     """

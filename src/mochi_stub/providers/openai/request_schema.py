@@ -63,9 +63,10 @@ def failure_error(failure: Failure, **details: Any) -> JsonObject:
 
 
 def find_model(stub: Stub, name: str | None, capability: str) -> Model:
-    """Return the model with this name, or the first listed model with the capability.
+    """Return the model with this name. If it is None, return the first listed model with the
+    capability.
 
-    Raises HttpError for no model.
+    The named model may lack the capability. Raises HttpError for no model.
     """
     if name is None:
         for model in pipeline.list_models(stub):
@@ -310,9 +311,9 @@ def thinking(effort: str | None, summary: str | None = None) -> bool | str | Non
 
 
 def chat_model(stub: Stub, body: JsonObject, endpoint: str) -> Model:
-    """Return the requested model.
+    """Return the requested model, or the first one for text generation.
 
-    Raises HttpError if that model does not support text generation or tools.
+    Raises HttpError if it does not exist, or does not support text generation or requested tools.
     """
     model = find_model(stub, body.get("model"), "completion")
     if not model.has_capability("completion"):
@@ -332,7 +333,8 @@ def chat_model(stub: Stub, body: JsonObject, endpoint: str) -> Model:
 def select_tools(choice: Any, tools: Sequence[JsonObject]) -> tuple[Tools, Tools]:
     """Return the tools that the model may call, and the tools of which it must call one.
 
-    Raises HttpError.
+    A choice of a tool other than a function requires no call. Raises HttpError if the request does
+    not offer a function that the choice names or requires.
     """
     if not isinstance(choice, Mapping):
         return choose_tools(tools, choice or "auto")
