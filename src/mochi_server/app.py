@@ -185,7 +185,7 @@ def _middleware(
 ) -> list[Middleware]:
     """Return the middleware, outermost first.
 
-    A web page can read only the errors after ``CORSMiddleware``.
+    A web page can read only the errors of the middleware inside ``CORSMiddleware``.
     """
     origins = settings.allowed_origins
     keys = key_check(key_ring, insecure=insecure, exempt=WITHOUT_KEY | PUBLIC_PAGES)

@@ -80,11 +80,12 @@ class TokenEstimate:
     def room(
         self, size: PromptSize, window: int, *, counted: int = 0, answer_tokens: int = 0
     ) -> int:
-        """Return a cautious estimate of the tokens that a prompt leaves free.
+        """Return a cautious estimate of the tokens that a prompt leaves free. It can be negative.
 
-        Until the model's ratio is known, a prompt may have ``most_tokens``. It is then assumed to
-        leave a quarter of the window free, and ``answer_tokens`` where its estimate does.
-        ``counted`` is Ollama's latest count.
+        Until the model's ratio is known, a prompt may have ``most_tokens``, but is assumed to leave
+        about a quarter of the window and ``answer_tokens`` free. This does not apply if its
+        estimate or ``counted``, Ollama's latest count, is larger. Once the ratio is known, only the
+        estimate counts.
         """
         tokens = self.tokens(size)
         if self.tokens_per_char is None:
@@ -97,7 +98,7 @@ class TokenEstimate:
     def observe(self, size: PromptSize, tokens: int) -> None:
         """Calibrate with Ollama's token count.
 
-        Ignore short prompts, images and implausibly low counts.
+        Ignore short prompts, prompts with images, and implausibly low counts.
         """
         if size.images or size.characters < _MIN_CALIBRATION_CHARS:
             return

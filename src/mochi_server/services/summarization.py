@@ -117,14 +117,16 @@ class SummarizationService:
     _running_turns: set[str] = field(default_factory=set, init=False)
 
     def turn_starting(self, session_id: str) -> None:
-        """Cancel the session's summary and postpone the summaries of other sessions, so that the
-        turn need not wait.
+        """Cancel the session's summary and postpone summaries of other sessions that a model is
+        writing, so that the turn need not wait.
         """
         self._running_turns.add(session_id)
         self._postpone_for(session_id)
 
     def _postpone_for(self, session_id: str) -> None:
-        """Cancel the session's summary, and postpone other summaries that a model is writing."""
+        """Cancel the session's background summary, and start other ones that a model is writing
+        anew, up to ``_MAX_POSTPONEMENTS`` times.
+        """
         self._cancel(session_id)
         for other in tuple(self._requesting):
             state = self._states[other]
@@ -137,7 +139,10 @@ class SummarizationService:
         self._running_turns.discard(session_id)
 
     def turn_ended(self, session_id: str, answer_id: str | None) -> None:
-        """Schedule a summary of the session. ``answer_id`` is None if the turn stored no answer."""
+        """Schedule a summary of the session, if background summaries are enabled.
+
+        ``answer_id`` is None if the turn stored no answer.
+        """
         self.release_turn(session_id)
         if self.enabled:
             state = self._states.setdefault(session_id, _SummaryState())
@@ -168,15 +173,16 @@ class SummarizationService:
         state.task = asyncio.get_running_loop().create_task(work)
 
     def drop_session(self, session_id: str) -> None:
+        """Cancel the summary of a session that ends, and discard what is recorded about it."""
         self._running_turns.discard(session_id)
         self._cancel(session_id)
         self._states.pop(session_id, None)
         self.gateway.discard_session(session_id)
 
     async def summarize(self, session_id: str, model: str | None = None) -> ChatSession:
-        """Return the session with a new summary.
+        """Store a summary and return the changed session.
 
-        ``model`` becomes its ``summary_model``. Raises ``MochiError``.
+        ``model`` then becomes its ``summary_model``. Raises ``MochiError``.
         """
         async with self.limiter.turn() as count_start:
             return await self._summarize(session_id, model, count_start)
@@ -196,7 +202,7 @@ class SummarizationService:
         state = self._states.setdefault(session_id, _SummaryState())
         had_failed = chosen in state.failed
         session = await self._update_on_request(session, chosen, state, ticket)
-        if had_failed:
+        if had_failed:  # a first failure in this request, of the continuation, remains
             state.failed.discard(chosen)
         if model is not None:
             session = await self.store.patch(session_id, {"summary_model": model})
@@ -206,7 +212,10 @@ class SummarizationService:
     async def _update_on_request(
         self, session: ChatSession, name: str, state: _SummaryState, ticket: Ticket
     ) -> ChatSession:
-        """Store a summary and return the changed session. If a host fails, try the next one."""
+        """Store a summary and return the changed session.
+
+        If a host fails, try the next one that has the model. Raises the error of the last one.
+        """
         gateway = await self._gateway_of(session, name)
         tried = set[str]()
         while True:
@@ -230,6 +239,11 @@ class SummarizationService:
         await cancel_and_wait(tasks)
 
     async def _run_in_background(self, session_id: str, state: _SummaryState) -> None:
+        """Wait for the interval and for running turns, and store a summary if one is due.
+
+        Errors are logged. A model that fails is not used again in the background. Discard the state
+        at the end, unless a model has failed.
+        """
         model: str | None = None
         CALLER.set(UNRESTRICTED)  # a turn of another owner may have scheduled the summary
         try:
@@ -311,7 +325,8 @@ class SummarizationService:
         """Store a summary and return the changed session.
 
         In the background, raise ``_ModelNotLoaded`` instead of loading, unloading or reloading a
-        model of Ollama. ``may_load`` permits loading. ``ticket`` is that of an admitted request.
+        model of Ollama, and ``SessionConflict`` if the session has changed. ``may_load`` permits
+        loading. ``ticket`` is that of an admitted request.
         """
         model = await gateway.find_model(name)
         loaded = (await gateway.host.client.loaded_windows() or {}).get(qualified_name(name))
@@ -393,7 +408,8 @@ class SummarizationService:
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's cached prompt.
 
-        Return None if this is not possible or fails.
+        Return None if this is not possible or fails. After a failure other than ``OllamaBusy``, the
+        background does not use the model.
         """
         exchange, is_held = gateway.host.slots(model.name).exchange_of(session.session_id)
         if exchange is None or loaded is None or not _is_current(exchange, session):
@@ -442,7 +458,8 @@ class SummarizationService:
     ) -> ConversationSummary:
         """Request a summary.
 
-        If the answer is invalid, send the validation error to the model and retry once.
+        If the answer is invalid, send the validation error to the model and retry once. Raises
+        ``OllamaError`` if the second answer is invalid too.
         """
         error = ""
         for _ in range(2):

@@ -117,7 +117,10 @@ class ToolCatalogue:
 
 
 def permitted(catalogue: ToolCatalogue) -> ToolCatalogue:
-    """Return the tools that the current caller may use. Others do not exist for it."""
+    """Return the tools that the current caller may use.
+
+    For a caller with restricted tools, leave out the others, empty groups and all problems.
+    """
     permissions = CALLER.get().permissions
     if not permissions.tools:
         return catalogue
@@ -127,7 +130,7 @@ def permitted(catalogue: ToolCatalogue) -> ToolCatalogue:
         members = [name for name in names if name in tools]
         if members:
             groups[group] = members
-    return ToolCatalogue(tools, groups)  # without the problems, which name other tools and files
+    return ToolCatalogue(tools, groups)  # problems name other tools and files
 
 
 class ToolDiscoveryService:
@@ -151,7 +154,7 @@ class ToolDiscoveryService:
             return self.cached
 
     def reload_tools(self) -> ToolCatalogue:
-        """Import the directory again and return its tools.
+        """Import the directory again, log its problems and return its tools.
 
         During the import, ``discover`` returns the old tools.
         """
@@ -172,7 +175,7 @@ class ToolDiscoveryService:
 def find_tools(directory: Path) -> ToolCatalogue:
     """Import a directory's ``__init__.py`` and return its tools, groups and problems.
 
-    Never raises.
+    A missing directory has none. Never raises.
     """
     try:
         paths = set(directory.iterdir())
@@ -244,7 +247,10 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
 
 
 def _names(value: object, variable: str, problems: list[Problem]) -> list[str]:
-    """Return the distinct names in the value of a variable of ``__init__.py``."""
+    """Return the distinct names in the value of a variable of ``__init__.py``.
+
+    Append to ``problems`` what is wrong. A value that is no list of names has none.
+    """
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         problems.append(Problem(variable, _NO_NAMES))
         return []
@@ -256,6 +262,7 @@ def _names(value: object, variable: str, problems: list[Problem]) -> list[str]:
 
 
 def _make_tool(name: str, function: Any, marks: Collection[str]) -> Tool:
+    """Return the tool of an exported function. Raises ``InvalidTool``, and errors of user code."""
     if name in RESERVED_NAMES:
         raise InvalidTool("the name is reserved; rename the function")
     if function is None:
@@ -307,8 +314,9 @@ def _files(folder: Path, directory: Path) -> Iterator[Path]:
 
 
 def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) -> Iterator[Problem]:
-    """Yield a problem for each public name that a file defines, or ``__init__.py`` imports, more
-    than once.
+    """Yield a problem for each name that a file gives to several public functions.
+
+    In ``__init__.py``, imports of the name count too.
     """
     # Descriptions of the places of each name. A module counts once, even if it is imported twice.
     places: dict[str, dict[object, str]] = defaultdict(dict)
@@ -326,6 +334,7 @@ def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) ->
 
 
 def _imported_names(node: ast.ImportFrom, trees: Mapping[str, ast.Module]) -> list[str]:
+    """Return the names that an import binds, of ``*`` only those of functions like tools."""
     if node.names[0].name != "*":
         return [alias.asname or alias.name for alias in node.names]
     path = str(node.module).replace(".", "/")
@@ -434,7 +443,10 @@ def _last_name(node: ast.expr) -> str | None:
 
 
 def _typed_functions(tree: ast.Module) -> Iterator[_Function]:
-    """Yield the public functions with types for all parameters and the result, as tools have."""
+    """Yield the public functions with types for all parameters and the result, as tools have.
+
+    Functions with ``*args`` or ``**kwargs`` are no tools.
+    """
     for node in tree.body:
         if not isinstance(node, _Function) or node.name.startswith("_") or node.returns is None:
             continue

@@ -62,7 +62,7 @@ def parse_decisions(request: AiSdkRequest) -> dict[str, Decision]:
     any.
 
     A last message from the user contains none. Raises ``ValidationFailed`` for any other last
-    message, and for responses in a request to regenerate.
+    message, for malformed responses, and for responses in a request to regenerate.
     """
     position = len(request.messages) - 1
     last = request.messages[position]
@@ -78,10 +78,11 @@ def parse_decisions(request: AiSdkRequest) -> dict[str, Decision]:
 
 
 async def parse(request: AiSdkRequest) -> tuple[TurnInput, SentMessages]:
-    """Return the options of a request whose last message is from the user, and its messages.
+    """Return the options of a request whose last message is from the user, and its messages
+    without answers.
 
-    Raises ``ValidationFailed`` for invalid texts and files. ``new_messages`` later compares the
-    messages with the session.
+    Its text, images and files are in the messages only, which ``frontends.start`` compares with
+    the session. Raises ``ValidationFailed`` for invalid texts and files.
     """
     last = len(request.messages) - 1
     message = request.messages[last]
