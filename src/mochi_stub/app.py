@@ -137,6 +137,7 @@ class ExchangeHandler:
         return reply
 
     async def _generate(self, generation: Generation) -> None:
+        """Send a reply. Raises HttpError for a failure of which nothing can be streamed."""
         reply = generation.reply
         fields: dict[str, Any] = {
             "rule": reply.rule,
@@ -158,7 +159,8 @@ class ExchangeHandler:
     async def _play(self, generation: Generation) -> None:
         """Stream the pieces of the reply at their planned times.
 
-        Without streaming, send the whole body at the end.
+        Without streaming, wait as long and send the whole body at the end. Raises HttpError for a
+        failure without streaming, or before the first chunk.
         """
         encoder = generation.encoder
         stream = generation.stream

@@ -63,6 +63,7 @@ async def map_tools(
 
 
 def _converted(tool: "mcp_types.Tool", checks: SchemaChecks) -> McpTool:
+    """Convert a tool with a valid schema. Raises ``InvalidTool`` and ``RecursionError``."""
     inlined = inline_references(tool.input_schema)
     properties = inlined.get("properties", {})
     required = inlined.get("required", [])
@@ -96,6 +97,10 @@ async def _bind(
     defaults: dict[str, Any],
     arguments: Mapping[str, Any],
 ) -> inspect.BoundArguments:
+    """Add missing defaults to the arguments of a call, and convert text that the schema excludes.
+
+    Raises ``InvalidArguments``.
+    """
     complete = {**defaults, **arguments}
     try:
         result = await checks.check_arguments(schema, complete)
@@ -111,9 +116,9 @@ async def _bind(
 
 
 def content_of(result: "mcp_types.CallToolResult") -> ToolContent:
-    """Return a tool result for a model, with at most ``MAX_IMAGES`` images.
+    """Return a tool result for a model, with at most ``MAX_IMAGES`` images. An error has none.
 
-    Descriptions replace other binary data.
+    Descriptions replace other binary data. The text is never empty.
     """
     images: list[Image] = []
     limit = 0 if result.is_error else MAX_IMAGES
@@ -127,7 +132,7 @@ def content_of(result: "mcp_types.CallToolResult") -> ToolContent:
 
 
 def _convert_block(block: "mcp_types.ContentBlock", images: list[Image], limit: int) -> str:
-    """Return the text of a block. Add its image, if any, to ``images``."""
+    """Return the text of a block. Add its image, if any, to ``images``, up to ``limit`` images."""
     if block.type == "text":
         return block.text
     if block.type == "resource_link":

@@ -177,7 +177,10 @@ def flattened(tools: Iterable[ResponseTool]) -> Functions:
 
 
 def omitted_types(tools: Iterable[ResponseTool]) -> list[str]:
-    """Return the types of the tools that the model does not receive."""
+    """Return the types of the tools that the model does not receive, also of those in namespaces.
+
+    A type occurs once for each tool.
+    """
     types: list[str] = []
     for tool in tools:
         if isinstance(tool, OtherTool):

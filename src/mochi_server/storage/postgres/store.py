@@ -153,6 +153,8 @@ logger = logging.getLogger(__name__)
 
 
 def _shielded(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any, Any, _T]]:
+    """Return a method that finishes even if its caller is cancelled."""
+
     @wraps(method)
     async def finish(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         return await run_shielded(method(*args, **kwargs))
@@ -324,7 +326,7 @@ class PostgresSessionStore(rules.SessionStore):
             try:
                 entries.append(encode(SessionRow(*row).list_entry()))
             except (errors.SessionDamaged, errors.SessionTooNew):
-                continue  # damage was logged
+                continue  # damage was logged; the total includes the session
         return rules.SessionPage.of(entries, count)
 
     async def ids(self) -> Sequence[str]:
@@ -339,7 +341,10 @@ class PostgresSessionStore(rules.SessionStore):
             return dict(await fetch_all(connection, _COUNT_TAGS.format(condition), values))
 
     def _filters(self, query: SessionQuery) -> tuple[str, dict[str, Any]]:
-        """Return the condition for the filters of a query, and its values."""
+        """Return the condition for the filters of a query, and its values.
+
+        Sessions of later versions do not match.
+        """
         condition = f"s.collection = %(collection)s AND {_SUPPORTED}"
         values: dict[str, Any] = {"collection": self._collection}
         for name, filter_condition in _FILTERS.items():
@@ -401,6 +406,8 @@ class PostgresSessionStore(rules.SessionStore):
     async def recover_crashed(self, session_id: str) -> None:
         """Store the partial answer and missing tool results as messages, unless a live server runs
         the turn.
+
+        Nothing changes if the session does not exist, or if its turn survives a crash.
         """
         with suppress(errors.SessionNotFound):
             # `_row_for_update` has stored the partial answer of a dead server, if any.
@@ -410,7 +417,7 @@ class PostgresSessionStore(rules.SessionStore):
                     return
                 *_, partial, _, bodies = row
                 if partial is not None or head.survives():
-                    return
+                    return  # a live turn that does not survive has a partial answer
                 history = History.of(
                     head.message(body, position) for position, body in enumerate(bodies or [])
                 )
@@ -446,6 +453,11 @@ class PostgresSessionStore(rules.SessionStore):
         *,
         keeps_times: bool,
     ) -> ChatSession:
+        """Store a session, with a new ID if its own is in use, and return it.
+
+        If ``keeps_times`` is true, its times remain, except a change in the future. Otherwise, the
+        time of the database replaces them.
+        """
         fresh = rules.normalized(session)
         # The clocks of servers may differ.
         ((moment,),) = await fetch_all(connection, "SELECT clock_timestamp()")
@@ -465,7 +477,10 @@ class PostgresSessionStore(rules.SessionStore):
         updated_at: datetime,
         images: Sequence[Blob],
     ) -> bool:
-        """Store a session, or return False if its ID is in use."""
+        """Store a session, or return False if its ID is in use.
+
+        The fields ``versions`` and ``notices`` of its metadata change.
+        """
         versions, extra = split_versions(session.extra)
         session.metadata.versions = places_of(versions)
         notices = [Notice.from_dict(notice) for notice in session.metadata.notices or ()]
@@ -493,7 +508,8 @@ class PostgresSessionStore(rules.SessionStore):
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
         """Delete a session.
 
-        Return the hashes of the images that it referenced, or None if it does not exist.
+        Return the hashes of the images that it referenced, or None if it does not exist. Raises
+        ``SessionTooNew``.
         """
         row = await fetch_one(connection, _LOCK, self._parameters(session_id))
         if row is None:
@@ -507,6 +523,10 @@ class PostgresSessionStore(rules.SessionStore):
         return images
 
     async def _write_messages(self, session_id: str, change: Change) -> int:
+        """Store a change, and return how many versions it has removed.
+
+        If this process has the lock, stored messages after ``SessionLock.end`` are replaced.
+        """
         async with self._row_for_update(session_id) as (connection, head):
             lock = self.locked_sessions.get(session_id)
             # Messages after `end` are from a committed first attempt of this write, or from a
@@ -537,6 +557,11 @@ class PostgresSessionStore(rules.SessionStore):
         return removed
 
     async def _write_only_partial(self, session_id: str, partial: PartialMessage) -> None:
+        """Store a partial answer.
+
+        Raises ``SessionNotFound``, and ``SessionTaken`` if another process has locked the session
+        since.
+        """
         async with self._database.connection(f"save session {session_id}") as connection:
             lock = self.locked_sessions.get(session_id)
             if not await self._write_partial(connection, session_id, partial, lock):
@@ -644,6 +669,7 @@ class PostgresSessionStore(rules.SessionStore):
 
     @_shielded
     async def _try_lock(self, session_id: str, run_id: str | None) -> bool:
+        """Lock a session and store its run, or return False if another process has the lock."""
         if not await self._process.try_lock(self._key(session_id)):
             return False
         try:
@@ -664,7 +690,7 @@ class PostgresSessionStore(rules.SessionStore):
 
     @_shielded
     async def _release(self, session_id: str) -> None:
-        """Unlock a session.
+        """Unlock a session and end its run.
 
         A database outage is no error, because the lost connection has released the lock.
         """
