@@ -127,7 +127,7 @@ class ReplyBuilder:
         self.parts.append(kind(content))
 
     def add_failure(self, message: Any, error: Any) -> None:
-        """Add a failure, whose HTTP status is that of the code or type of ``error``."""
+        """Add a failure, whose HTTP status is that of the code or type of ``error``, or 500."""
         self._add_pause()
         if not isinstance(message, str):
             message = json.dumps(message)
@@ -137,7 +137,7 @@ class ReplyBuilder:
     def add_call_part(self, index: Any, function: Any, id: Any = None) -> None:
         """Add an object with the name or the arguments of the tool call at `index`.
 
-        The arguments can be a fragment of JSON text.
+        The arguments can be a fragment of JSON text, which takes precedence over an object.
         """
         call = self.calls.setdefault(index, _Call())
         name = get(function, "name")
@@ -153,7 +153,10 @@ class ReplyBuilder:
                 call.fragments += arguments
 
     def set_outcome(self, reason: Any, usage: Any = None) -> None:
-        """Set the finish reason and the token counts that a response contains."""
+        """Set the finish reason and the token counts that a response contains.
+
+        An unknown reason, or a missing one, changes nothing.
+        """
         if isinstance(reason, str):
             self.finish = _FINISH.get(reason, self.finish)
         for name, paths in _USAGE.items():
@@ -163,7 +166,7 @@ class ReplyBuilder:
                     self.usage[name] = count
 
     def build(self) -> Reply:
-        """Add the tool calls and return the reply. This method can be called only once."""
+        """Add all tool calls at the end and return the reply. Call this method only once."""
         self._add_pause()
         if self.calls:
             calls = [call.to_tool_call() for call in self.calls.values()]

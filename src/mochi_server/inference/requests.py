@@ -20,9 +20,10 @@ class PromptSource(Protocol):
         """Size of the prompt before it is shortened."""
 
     async def fit(self, refused: int | None) -> "FixedPrompt | None":
-        """Return a prompt for the window, or None.
+        """Return a prompt for the window.
 
-        If one of ``refused`` tokens was refused, return a shorter one.
+        If one of ``refused`` tokens was refused, return a shorter one. If that is impossible,
+        return None or raise ``ContextOverflow``.
         """
 
 
@@ -47,11 +48,13 @@ class FixedPrompt:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
+    """Request for an answer or embeddings of a model."""
+
     allocation: Allocation
     payload: Mapping[str, Any]  # body of the request, without the prompt and the window
     prompt: PromptSource
     limits_answer: bool = True  # whether the answer must end where the window ends
-    # From body, prompt and tokens.
+    # From the sent body, the size of the prompt, and the tokens of the prompt and the answer.
     exchange: Callable[[Mapping[str, Any], PromptSize, int], Exchange] | None = None
     # Receives `queued`, `loading_model`, `processing_prompt` or `failover`.
     report: Report | None = None
@@ -75,8 +78,8 @@ class ModelRequest:
         return self.allocation.estimate.tokens(self.prompt.size)
 
     def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
-        """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window
-        sets one.
+        """Return the body for ``/api/chat``, and the limit of the answer in tokens, or None unless
+        the window sets one.
         """
         body = {**self.payload, "messages": prompt.messages}
         options = dict(self.payload.get("options") or {})
@@ -107,7 +110,7 @@ class AnswerReport:
     # larger
     tokens: int
     is_prompt_truncated: bool
-    is_cut: bool
+    is_cut: bool  # whether the answer ended because the window was full
     host: str
 
 

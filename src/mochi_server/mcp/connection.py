@@ -184,6 +184,10 @@ async def _stdio(
 
 
 async def _start(server: LocalServer, cwd: str | None, exit_seconds: float) -> Process:
+    """Start the program of a server. Raises ``OSError`` and ``ValueError``.
+
+    On cancellation, stop the program before the cancellation continues.
+    """
     environment = {**get_default_environment(), **server.env}
     # Services do not activate the virtual environment, but its programs must be found.
     folders = [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")]
@@ -232,7 +236,7 @@ async def _read(
 ) -> None:
     """Pass on the messages on a server's stdout. When stdout ends, end the session.
 
-    Before that, wait briefly until stderr is logged.
+    Before that, wait briefly until stderr is logged. Raises ``MessageTooLarge``.
     """
     with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         try:
@@ -249,6 +253,7 @@ async def _read(
 
 
 async def _write(process: Process, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    """Write messages to a server's stdin, until the server closes it or no more messages come."""
     assert process.stdin is not None  # noqa: S101 - it is a pipe
     # uvloop raises RuntimeError if the program has closed its input.
     with outgoing, suppress(ConnectionError, RuntimeError):

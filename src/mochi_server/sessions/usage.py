@@ -75,7 +75,7 @@ class UsageCounter:
         self._entries = joined(self._entries, entries)
 
     def take(self) -> Mapping[UsageKey, Usage]:
-        """Return the usage and forget it."""
+        """Return the usage and remove it from the counter."""
         taken = self._entries
         self._entries = {}
         return taken
@@ -104,7 +104,7 @@ def selected(entries: Mapping[UsageKey, Usage], day: str, key: str | None) -> di
 
 
 def today(days_ago: int = 0) -> str:
-    """Return a day in UTC."""
+    """Return the day ``days_ago`` days before today in UTC, such as ``2027-01-31``."""
     return f"{datetime.now(timezone.utc) - timedelta(days=days_ago):%Y-%m-%d}"
 
 

@@ -200,6 +200,7 @@ def _joined(first: Message, second: Message) -> Message:
 
 
 def _message(item: JsonObject) -> Message | None:
+    """Return the message of an item, or None if its type has no effect."""
     match item["type"]:
         case "message":
             text, images = requests.text_and_images(item["content"])
@@ -225,6 +226,10 @@ def _message(item: JsonObject) -> Message | None:
 
 
 def read_recorded(body: Any, builder: ReplyBuilder) -> None:
+    """Add a recorded response, or an event of a recorded stream, to a builder.
+
+    Other events and calls of custom tools are ignored.
+    """
     response = get(body, "response")
     match get(body, "type"):
         case None:
@@ -302,7 +307,7 @@ def _token_fields(token: str, logprob: float) -> JsonObject:
 
 
 class ResponseEvents(pipeline.EventEncoder):
-    """Encoder of a response.
+    """Encoder of a response. ``items`` are the complete items.
 
     The open item has the kind `open_kind`, the place `target` and the pieces of text `texts`.
     """
