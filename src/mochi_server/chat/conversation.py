@@ -74,7 +74,10 @@ class Conversations:
         return Conversation(session_id, self.agent_chats, "agent_chat", self.retry)
 
     async def load(self, session_id: str) -> tuple[Conversation, ChatSession] | None:
-        """Return the conversation with the ID of a session of a user or agent, or None."""
+        """Return the conversation with the ID of a session of a user or agent, and the session.
+
+        Return None if neither has this ID. Storage errors are raised without retries.
+        """
         for conversation in (self.stored(session_id), self.agent_chat(session_id)):
             with suppress(SessionNotFound):
                 return conversation, await conversation.store.load(session_id)

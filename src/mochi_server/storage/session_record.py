@@ -80,6 +80,7 @@ class SessionRecord:
         return revision_at(len(self.messages), self.messages[-1] if self.messages else None)
 
     def file(self) -> bytes:
+        """Return the content of the session file, which has no partial answer."""
         metadata = copy(self.metadata)
         metadata.message_count = len(self.messages)
         versions = [version.line for version in self.versions]
@@ -150,7 +151,8 @@ class SessionRecord:
     def with_fields(self, fields: Mapping[str, Any], updated_at: str) -> "SessionRecord":
         """Return a copy with these metadata fields changed.
 
-        None resets a field. Raises ValueError for model=None.
+        None resets a field. The later of the old and the new ``updated_at`` remains. Raises
+        ValueError for model=None.
         """
         latest = max(self.metadata.updated_at, updated_at, key=timestamp)
         changed = {**self.metadata.to_dict(), **fields, "updated_at": latest}
@@ -275,7 +277,10 @@ class SessionCache(Generic[_T]):
             return self._sessions.get(session_id)
 
     def put(self, session_id: str, stored: _T) -> None:
-        """Cache a session, unless it alone exceeds the memory limit."""
+        """Cache a session in place of an earlier state.
+
+        If it alone exceeds the memory limit, cache neither.
+        """
         with self._lock, suppress(ValueError):
             self._sessions.pop(session_id, None)
             self._sessions[session_id] = stored

@@ -165,7 +165,7 @@ class SessionIndex:
     def due_turns(self, until: float, *, use_file: bool) -> dict[str, float]:
         """Return the sessions whose turn is due at ``until``: Unix times by session ID.
 
-        Raises OSError.
+        Turns of this server are also returned. Raises OSError.
         """
 
         def find(database: sqlite3.Connection) -> dict[str, float]:
@@ -262,6 +262,7 @@ class SessionIndex:
         return not changed and not removed
 
     def _update(self, database: sqlite3.Connection, changed: Set[str], removed: Set[str]) -> None:
+        """Read changed sessions again, and remove unreadable and removed ones from the index."""
         rows = []
         tags = []
         outdated = [*removed]
@@ -286,6 +287,7 @@ class SessionIndex:
             database.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
     def _add_texts(self, database: sqlite3.Connection) -> None:
+        """Add the texts of indexed sessions that have none, as far as they can be read now."""
         missing = (
             "SELECT session_id FROM sessions WHERE session_id NOT IN (SELECT session_id FROM texts)"
         )
@@ -323,7 +325,7 @@ def session_ids(directory: Path) -> Sequence[str]:
 
 
 def _scan(directory: Path) -> _Files:
-    """Return the session files and the turn logs in a directory."""
+    """Return the session files and the turn logs in a directory. A missing one has none."""
     signatures: dict[str, str] = {}
     logs = set[str]()
     with suppress(FileNotFoundError), scan_directory(directory) as entries:
@@ -342,6 +344,10 @@ def _scan(directory: Path) -> _Files:
 
 
 def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
+    """Create the tables of a new database, and return the database.
+
+    Raises ``sqlite3.DatabaseError`` if its version is another.
+    """
     # Writes need no fsync: an index that a power failure damages is rebuilt.
     database.execute("PRAGMA synchronous = OFF")
     database.execute("PRAGMA secure_delete = ON")
