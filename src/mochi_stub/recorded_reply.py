@@ -155,7 +155,7 @@ class ReplyBuilder:
     def set_outcome(self, reason: Any, usage: Any = None) -> None:
         """Set the finish reason and the token counts that a response contains.
 
-        An unknown reason, or a missing one, changes nothing.
+        An unknown reason does not replace the earlier one.
         """
         if isinstance(reason, str):
             self.finish = _FINISH.get(reason, self.finish)

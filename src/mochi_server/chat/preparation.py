@@ -79,8 +79,8 @@ class ModelTurns(TurnPreparation):
     async def prepare(self, run: Run, session: ChatSession, turn_input: TurnInput) -> PreparedTurn:
         """Check the model, the tools and the edited message.
 
-        A missing model is an error here. Another error of Ollama is returned as the model of the
-        turn, and raised when the turn answers.
+        Raises ``ModelNotFound`` and ``OllamaBusy`` too. Another error of Ollama takes the place of
+        the model, and is raised when the turn answers.
         """
         ticket = self.gateway.admit()
         opening = None
@@ -182,6 +182,10 @@ class ModelTurns(TurnPreparation):
         gateway: ModelGateway,
         model: ModelInfo | MochiError,
     ) -> PreparedTurn:
+        """Return the turn with its tools.
+
+        If the request names no tools, add warnings about what the session enables in vain.
+        """
         approver = SessionApprover(
             self.approvals,
             writer,
@@ -214,6 +218,7 @@ class ModelTurns(TurnPreparation):
     async def _toolbox(
         self, session: ChatSession, selected: ToolSelection, approver: SessionApprover
     ) -> Toolbox:
+        """Return the selected tools of the server, the session's agents and the client's tools."""
         conversation = approver.writer.conversation
 
         async def current_tools() -> Mapping[str, Tool]:

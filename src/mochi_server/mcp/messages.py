@@ -177,7 +177,8 @@ class PendingRequests:
     def received(self, message: Any) -> Any:
         """Return a message of the server, or an error response in place of it.
 
-        The error response is for the only pending request, if the ID of a response is unknown.
+        If a response has an unknown ID while exactly one request is pending, return an error
+        response to that request.
         """
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return message

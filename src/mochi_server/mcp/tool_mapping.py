@@ -97,9 +97,10 @@ async def _bind(
     defaults: dict[str, Any],
     arguments: Mapping[str, Any],
 ) -> inspect.BoundArguments:
-    """Add missing defaults to the arguments of a call, and convert text that the schema excludes.
+    """Add missing defaults to the arguments of a call, convert them and check them.
 
-    Raises ``InvalidArguments``.
+    Text that is JSON is converted to its value where the schema excludes text. Raises
+    ``InvalidArguments``.
     """
     complete = {**defaults, **arguments}
     try:

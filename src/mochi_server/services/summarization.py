@@ -241,8 +241,8 @@ class SummarizationService:
     async def _run_in_background(self, session_id: str, state: _SummaryState) -> None:
         """Wait for the interval and for running turns, and store a summary if one is due.
 
-        Errors are logged. A model that fails is not used again in the background. Discard the state
-        at the end, unless a model has failed.
+        Raises no ``MochiError``. After an ``OllamaError`` other than ``OllamaBusy``, the background
+        does not use the model. Discard the state at the end, unless a model has failed.
         """
         model: str | None = None
         CALLER.set(UNRESTRICTED)  # a turn of another owner may have scheduled the summary

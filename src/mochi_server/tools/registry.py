@@ -30,10 +30,11 @@ class ToolRegistry:
     extra_source: ToolSource
     import_seconds: float = IMPORT_SECONDS
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
-    _failed: ToolCatalogue | None = field(default=None, init=False)
-    """Tools from before the last failed import, with its problem."""
+    _failed: ToolCatalogue | None = field(
+        default=None, init=False
+    )  # the tools from before the last failed import, with its problem
+    # Cached tools at that time. An import that ends after its timeout replaces the cache.
     _before_failure: ToolCatalogue | None = field(default=None, init=False)
-    """Cached tools at that time. An import that ends after its timeout replaces the cache."""
 
     async def catalogue(self) -> ToolCatalogue:
         """Return the tools that the caller may use. The first call discovers them."""

@@ -163,6 +163,7 @@ class WaitingResponse(EventStream):
                     pass
 
     async def _send_after_wait(self, scope: Scope, send: Send) -> None:
+        """Send comments until the run starts, and then its events, or those of a ``MochiError``."""
         while not self._starting.done():
             await send(body_message(PING))
             await asyncio.wait([self._starting], timeout=self._ping_seconds)

@@ -121,7 +121,10 @@ class SeededIds:
         return FIRST_START + after_first
 
     def id(self, index: int, length: int) -> str:
-        """Return a pseudorandom ID of up to 64 characters. Each `index` gives a different ID."""
+        """Return a pseudorandom ID of `length` characters, at most 64.
+
+        Each `index` gives a different ID.
+        """
         seed = f"{self.fingerprint}/{index}".encode()
         digest = hashlib.blake2b(seed, digest_size=length).digest()
         return digest.translate(ALPHABET).decode()

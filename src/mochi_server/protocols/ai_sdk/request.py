@@ -79,10 +79,10 @@ def parse_decisions(request: AiSdkRequest) -> dict[str, Decision]:
 
 async def parse(request: AiSdkRequest) -> tuple[TurnInput, SentMessages]:
     """Return the options of a request whose last message is from the user, and its messages
-    without answers.
+    other than answers.
 
-    Its text, images and files are in the messages only, which ``frontends.start`` compares with
-    the session. Raises ``ValidationFailed`` for invalid texts and files.
+    The text and the files of the new message are in the messages only, which ``frontends.start``
+    compares with the session. Raises ``ValidationFailed`` for invalid texts and files.
     """
     last = len(request.messages) - 1
     message = request.messages[last]

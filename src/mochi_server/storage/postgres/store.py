@@ -479,7 +479,7 @@ class PostgresSessionStore(rules.SessionStore):
     ) -> bool:
         """Store a session, or return False if its ID is in use.
 
-        The fields ``versions`` and ``notices`` of its metadata change.
+        This changes the fields ``versions`` and ``notices`` of its metadata.
         """
         versions, extra = split_versions(session.extra)
         session.metadata.versions = places_of(versions)
@@ -599,8 +599,8 @@ class PostgresSessionStore(rules.SessionStore):
         partial answer.
 
         If ``is_new_lock`` is true, this process has just locked the session, so any partial answer
-        is from a dead server. Raises ``SessionTaken`` if another process has locked the session
-        since this process locked it.
+        is from a dead server. Raises ``SessionNotFound``, and ``SessionTaken`` if another process
+        has locked the session since this process locked it.
         """
         async with self._database.transaction(f"{operation} session {session_id}") as connection:
             row = await fetch_one(connection, _LOCK, self._parameters(session_id))
