@@ -336,8 +336,9 @@ class SummarizationService:
         if in_background:
             wanted = manual or gateway.windows.size(name)
             needs_reload = loaded and wanted not in (None, loaded)
-            unloads = _unloads_model(session.metadata.keep_alive)
-            changes_models = unloads if loaded else not may_load
+            changes_models = not may_load
+            if loaded:
+                changes_models = _unloads_model(session.metadata.keep_alive)
             loads_models = gateway.host.client.loads_models and not model.is_cloud
             if needs_reload or (changes_models and loads_models):
                 raise _ModelNotLoaded(name)
