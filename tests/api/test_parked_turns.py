@@ -564,10 +564,15 @@ def test_stop_keeps_the_reason_of_a_stored_denial(private_stub: StubServer, tmp_
     private_stub.stop()
     with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()
-        denial = decide(api, session_id, asked, approved=False, reason="Not today.")
-        assert denial.status_code == 202
-        assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+        with api.http.stream("GET", f"/chat/{session_id}/stream") as response:
+            events = read_events(response)
+            next(event for event in events if event.type == ASKED)
+            denial = decide(api, session_id, asked, approved=False, reason="Not today.")
+            assert denial.status_code == 202
+            assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+            shown = next(event for event in events if event.type == "tool_result")
         result = api.messages(session_id)[-1]
+    assert shown.data["error_message"].endswith("Reason: Not today.")
     assert result["content"].endswith("Reason: Not today.")
     assert result["decided_by"] == "user"
 

@@ -135,9 +135,13 @@ def stopped_event(approval: Approval) -> ChatEvent:
     the user has approved it.
     """
     call = ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments)
-    outcome = denied(call)
-    if approval.decision is not None and approval.decision.approved:
+    decision = approval.decision
+    if decision is None:  # the stop denies the call
+        outcome = denied(call)
+    elif decision.approved:
         outcome = interrupted_outcome(call)
+    else:
+        outcome = denied(call, decision.reason)
     result = outcome.event()
     agent = approval.agent
     if agent is None:
