@@ -3,7 +3,7 @@
 Ended runs stay in memory for a while, up to a bound. A warm-up fills it. From then on every run
 that ends replaces an older one. The same load then runs twice. If memory is higher the second time,
 the load runs again, because a busy machine can need more memory for a while. Lost memory grows in
-every round, so the mean growth is what counts.
+every round, so the smallest growth is what counts.
 """
 
 import argparse
