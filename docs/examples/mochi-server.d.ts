@@ -2557,7 +2557,7 @@ export interface components {
         };
         /**
          * ClaudeMessage
-         * @description Message. ``text`` is for messages without ``content``.
+         * @description Message. ``text`` is used without ``content``, or if a user's ``content`` has no text.
          */
         ClaudeMessage: {
             /** Uuid */
