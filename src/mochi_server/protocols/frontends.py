@@ -119,7 +119,7 @@ async def find_running(services: Services, session_id: str) -> FrontendRun | Non
     if run is None:
         return None
     is_lost = run.is_stored and isinstance(run.failure, errors.ServerLost)
-    return FrontendRun(run) if run.running or is_lost else None
+    return None if run.has_ended and not is_lost else FrontendRun(run)
 
 
 async def decide(

@@ -197,8 +197,10 @@ def attach_response(
     """Return a stream of a run's events after a position, or after its start if the position is in
     another run.
 
-    If no events remain, return 204, which stops an ``EventSource``. The position None and 0 is that
-    of a new client. It gets 204 also if only the stored result of the run is known.
+    If the turn has ended and no events remain, return 204, which stops an ``EventSource``. If it
+    goes on at the next server, return an empty stream, after which clients resume it there. The
+    position None and 0 is that of a new client. It gets 204 also if only the stored result of the
+    run is known.
     """
     nothing = Response(status_code=204)
     if run is None:
@@ -206,7 +208,7 @@ def attach_response(
     after = min(number, run.log.last) if run_id in (None, run.run_id) else 0
     resumes = run_id is not None or number > 0
     has_events = after < run.log.last and (resumes or not run.is_stored)
-    if run.running or has_events:
+    if not run.has_ended or has_events:
         return RunResponse(run, after, ping_seconds=ping_seconds)
     return nothing
 
