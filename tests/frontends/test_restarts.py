@@ -340,3 +340,23 @@ def test_python_client_decides_in_a_turn_that_begins_again_after_a_shutdown(tmp_
         answer = chatting.result()
     assert answer["message"]["content"] == "Noted."
     assert len(decided) == 1
+
+
+def test_resumed_stream_of_a_turn_that_a_shutdown_has_ended_has_its_error(tmp_path: Path) -> None:
+    gate = Gate()
+    with ExitStack() as stack:
+        stub = stack.enter_context(
+            StubServer(speed=0, resolve=lambda _: Reply([Text("one "), gate]))
+        )
+        first = stack.enter_context(RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0))
+        session_id = first.client.create_session("mochi")["session_id"]
+        with first.client.open_stream(session_id, "Hello!") as events:
+            received = next(events)
+            first.stop()
+        second = stack.enter_context(RunningServer(tmp_path, stub.url))
+        position = {"Last-Event-ID": received.id}
+        path = f"/chat/{session_id}/stream"
+        with second.client.http.stream("GET", path, headers=position) as response:
+            resumed = list(read_events(response))
+    assert [event.type for event in resumed] == ["snapshot", "error", "done"]
+    assert resumed[1].data["code"] == "SHUTTING_DOWN"

@@ -108,8 +108,9 @@ class StoredRuns:
         """
         state = turn.state
         result = _result_of(session, turn)
-        if state in ("running", "waiting_for_approval", "failed"):
+        if state in ("running", "waiting_for_approval"):
             state = "failed"
+        if state == "failed" or turn.error is not None:
             result = replace(result, failure=_failure_of(session, turn))
         calls = call_events(result.stored, None)
         log = EventLog.restored(snapshot(result.stored), _LOST_EVENTS, calls)
