@@ -294,15 +294,16 @@ class WatchedFile(Generic[_T]):
             data = file.read()
         age = time.time_ns() - status.st_mtime_ns
         self.stamp = None
+        if data != self.data:
+            try:
+                self.value = self.parse(data)
+            except ConfigError as error:  # it can be in a file that this one names
+                self.value = error
+                self.data = None
+                return
+            self.data = data
         if age > MTIME_RESOLUTION:
             self.stamp = _stamp(status)
-        if data == self.data:
-            return
-        try:
-            self.value = self.parse(data)
-        except ConfigError as error:
-            self.value = error
-        self.data = data
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int]:

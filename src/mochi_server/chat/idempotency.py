@@ -131,7 +131,8 @@ def _find_repeated_regeneration(session: ChatSession, turn_input: TurnInput) -> 
 
 
 def repeats_turn(session: ChatSession, turn: StoredTurn, turn_input: TurnInput) -> bool:
-    """Return whether a request repeats the request of ``turn``, the latest turn of the session.
+    """Return whether a request repeats that of ``turn``, the latest turn of the session, or the one
+    with the message that the turn answers again.
 
     Raises ``IdempotencyKeyReused`` for another request with the key.
     """

@@ -102,7 +102,7 @@ class TurnService:
         """``on_ended`` is called when a turn has ended."""
         self.conversations = conversations
         self.store = conversations.chats  # store of the sessions whose turns clients can find
-        self.shutdown = anyio.Event()  # after it is set, `start` raises
+        self.shutdown = anyio.Event()  # after it is set, no new turn starts
         self.ending = anyio.Event()  # set when the grace period of a shutdown has ended
         self.forwarded = set[asyncio.Future[Any]]()  # requests that other servers answer
         self.turns_ended = False  # whether a shutdown has waited for all turns of this process
@@ -196,7 +196,8 @@ class TurnService:
         respond, the decision is stored, and the turn continues later.
 
         Raises the errors of ``ApprovalService.deliver_decision``, and ``SessionNotFound``. Raises
-        ``SessionBusy`` if something else holds the session for long.
+        ``SessionBusy`` if something else holds the session for long, and ``RateLimited`` if the
+        client may not continue another turn now.
         """
         run, call = await self._decide(session_id, confirmation_id, decision)
         audit_decision(session_id, confirmation_id, call.name, decision)
@@ -240,7 +241,7 @@ class TurnService:
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with ``run_id``, or a later run of its turn, else the session's latest
-        run, or None.
+        run if it goes on or is in memory, or None.
 
         If the events of the run are lost, the run contains what was stored. Raises
         ``SessionNotFound``.

@@ -83,7 +83,7 @@ class AskModel:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """End the turn: its last message is the answer, or has calls that the client runs."""
+    """End the turn: the model's last message is the answer, or has calls that the client runs."""
 
     @property
     def description(self) -> str:

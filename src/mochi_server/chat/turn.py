@@ -48,7 +48,7 @@ class Phases:
 
 @dataclass(frozen=True)
 class PreparedTurn:
-    """Turn whose request was checked. Nothing is stored yet."""
+    """Turn, new or continued, whose request was checked. The check stores nothing."""
 
     input: TurnInput  # without the bytes of its images
     session: ChatSession

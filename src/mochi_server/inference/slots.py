@@ -37,7 +37,9 @@ class HeldPrompt:
     """Latest prompt of a session."""
 
     session_id: str
-    tokens: int = 0  # Ollama's count for the latest answered prompt of the session
+    # Ollama's count for the latest answered prompt of the session, or else an estimate with the
+    # answer.
+    tokens: int = 0
     newer: int = 0  # number of other prompts between the session's latest two
     exchange: Exchange | None = None  # for summaries
 
@@ -50,7 +52,8 @@ class ModelSlots:
     load_seconds: float | None = None
     answer_seconds: float | None = None
     capacity: int = 1  # number of prompts that the slots are known to hold
-    # Number of prompts that they hold at most according to the latest miss, or None if unknown.
+    # Number of prompts that they hold at most according to the latest miss of a prompt that they
+    # were not known to hold, or None if unknown.
     # Later hits may raise ``capacity`` above it.
     max_capacity: int | None = None
     # The latest prompt is the last. None is a prompt that no session continues. The slots may hold

@@ -13,7 +13,6 @@ from mochi_server.inference.window_registry import (
     WindowRegistry,
     capped,
     manual_window,
-    max_window,
 )
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ModelInfo
@@ -85,7 +84,7 @@ class Allocation:
             return self.manual
         if self.model.is_cloud or self.context_length is None:
             return self.context_length
-        return max_window(self.model)
+        return self.windows.largest(self.model)
 
     def is_manual(self, window: int | None) -> bool:
         """Return whether ``window`` is a manual size below the model's maximum."""
@@ -158,7 +157,8 @@ class Allocation:
     def grow(self, tokens: int) -> bool:
         """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens.
 
-        Return whether it is larger now. A window that the registry does not choose never is.
+        Return whether a prompt can be longer now than when it was refused. A window that the
+        registry does not choose never grows.
         """
         if self.decision is None or self.size is None or not self._can_change:
             return False
@@ -170,10 +170,10 @@ class Allocation:
         return is_grown
 
     def step_down(self) -> bool:
-        """Halve the window, once on each host, after Ollama ran out of memory.
+        """Halve the window, once in a row on a host, after Ollama ran out of memory.
 
-        Return False if that is not possible. After the second failure on a host, only later turns
-        get a smaller window.
+        Return False if that is not possible. After the second failure in a row on a host, only
+        later turns get a smaller window.
         """
         if self.is_fixed or self.model.is_cloud:
             return False

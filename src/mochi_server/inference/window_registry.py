@@ -245,6 +245,13 @@ class WindowRegistry:
         """Return the window of a model in tokens, or None if no window has been chosen yet."""
         return self._entry(model).window
 
+    def largest(self, model: ModelInfo) -> int:
+        """Return the largest window that a request for a model can have: the largest that this
+        registry chooses, that of the Modelfile, or the present one, such as one that is loaded.
+        """
+        of_modelfile = capped(model.num_ctx or 0, model.context_length)
+        return max(max_window(model), of_modelfile, self.size(model.name) or 0)
+
     def estimate(self, model: str) -> TokenEstimate:
         return self._entry(model).estimate
 

@@ -191,17 +191,19 @@ async def to_messages(
     """Convert the messages of a request. ``system`` becomes a system message before them.
 
     Consecutive messages of one role become one message, as in Anthropic's API. Raises
-    ``ValidationFailed`` for images and documents of the newest user message that cannot be read.
+    ``ValidationFailed`` for images and documents of the newest user message that cannot be read,
+    and for invalid arguments of a call in the last message.
     """
     reader = _BlockReader()
     reader.add("system", _system_blocks(system), 0)
     for _, group in groupby(enumerate(sent), lambda each: each[1].role):
         reader.add_group([*group])
     add_tool_names(reader.messages)
+    invalid_arguments = reader.calls.notices(reader.messages)
     messages = SentMessages(
         reader.messages,
         positions=reader.positions,
-        notices=omitted_content(reader.omitted) + reader.calls.notices(reader.messages),
+        notices=omitted_content(reader.omitted) + invalid_arguments,
     )
     messages = await with_images(messages, reader.urls)
     try:
@@ -229,13 +231,15 @@ class _BlockReader:
     """Numbers of the blocks that were left out, by type."""
 
     def add_group(self, group: Sequence[tuple[int, AnyMessage]]) -> None:
-        """Add messages of one role with their positions: first the tool results, then the rest."""
+        """Add messages of one role: first the tool results, then the rest as one message, which has
+        the position of the last.
+        """
         last, message = group[-1]
         others: list[tuple[Location, Any]] = []
         for position, each in group:
             for path, block in _blocks(each.content, ("messages", position, "content")):
                 if isinstance(block, ToolResultBlock):
-                    self._add_result(path, block, last)
+                    self._add_result(path, block, position)
                 else:
                     others.append((path, block))
         self.add(message.role, others, last)
