@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler, Sam
 from opentelemetry.trace import set_tracer_provider
 
 from mochi_stub import Machine, Reply, StubServer, Usage
+from tests.api.test_parked_turns import decide, finish, start
 from tests.mcp.patient_server import PatientServer
 from tests.mcp.test_authorization import authorize
 from tests.mcp.test_servers import called
@@ -23,6 +24,7 @@ from tests.support.mcp_oauth import OAuthMcp
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 TOOLS = '''
     def add(a: float, b: float) -> str:
@@ -120,6 +122,26 @@ def test_tool_calls_have_spans(
     assert again["attributes"]["gen_ai.usage.cache_read.input_tokens"] > 0
     assert "secret" not in json.dumps(spans)
     assert "Again" not in json.dumps(spans)
+
+
+def test_turn_that_continues_after_a_long_wait_has_the_times_of_its_steps(
+    tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    tools = {"tools": ["add"], "execution_policy": "always_confirm"}
+    with RunningServer(tmp_path, stub.url, park_seconds=0, summarization_enabled=False) as server:
+        api = server.api()
+        message = instruct(calls("add", a=1, b=2), words(3))
+        session_id, asked = start(api, message, {"tool_settings": tools})
+        until(lambda: not server.app.state.services.turns.table.running())
+        api.ok(decide(api, session_id, asked))
+        finish(api, session_id)
+    spans = [json.loads(span.to_json()) for span in exporter.get_finished_spans() if is_ours(span)]
+    turn, tool = only(spans, "mochi.turn"), only(spans, "execute_tool add")
+    first, last = (span for span in spans if span["name"] == "chat mochi")
+    assert turn["start_time"] <= first["start_time"] <= first["end_time"] <= tool["start_time"]
+    assert tool["start_time"] <= tool["end_time"] <= last["start_time"]
+    assert last["start_time"] <= last["end_time"] <= turn["end_time"]
 
 
 def test_answers_that_are_requested_again_have_spans(

@@ -72,9 +72,8 @@ class Metrics(GatewayObserver):
         self._tools: set[str] = set()
         new = self._new
         self._turns = new(Counter, "turns", "Turns that ended, by outcome.", "outcome")
-        self._turn_seconds = new(
-            Histogram, "turn_duration_seconds", "Duration of turns.", buckets=_TURN_BUCKETS
-        )
+        text = "Duration of turns. A suspended or interrupted turn counts from when it continued."
+        self._turn_seconds = new(Histogram, "turn_duration_seconds", text, buckets=_TURN_BUCKETS)
         self._requests = new(
             Counter, "model_requests", "Complete answers of models, including summaries.", "model"
         )
@@ -213,7 +212,7 @@ class Metrics(GatewayObserver):
     def turn_ended(
         self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None
     ) -> None:
-        """Record an ended turn.
+        """Record an ended turn, and the duration of its last run.
 
         ``messages`` are its stored messages, with tool results and evaluation times.
         """
@@ -320,7 +319,8 @@ def _label(name: str, known: set[str]) -> str:
 def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> None:
     """Record the metrics and spans of an ended turn, and log it.
 
-    If ``trace_content`` is true, the spans contain the texts of the turn.
+    The recorded duration is that of the run, which may continue an earlier run of the turn. If
+    ``trace_content`` is true, the spans contain the texts of the turn.
     """
     error = run.failure.code if run.failure else None
     seconds = time.monotonic() - run.began
@@ -372,6 +372,7 @@ def _sum(field: str, messages: Sequence[Message]) -> int | None:
 
 
 def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
+    """Record the spans of a turn, whose last run has begun and ended at these times."""
     from opentelemetry.trace import StatusCode, get_tracer  # noqa: PLC0415 - optional
 
     tracer = get_tracer("mochi_server", __version__)
@@ -380,6 +381,7 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
         "mochi.run_id": run.run_id,
         "mochi.outcome": run.state,
     }
+    began = _turn_began(run.result, began)
     turn = tracer.start_span("mochi.turn", start_time=began, attributes=attributes)
     if run.failure is not None:
         turn.set_attribute("error.type", run.failure.code)
@@ -391,6 +393,24 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
     else:
         recorder.record_agent(turn, agent, run.input.text, run.result, began=began, ended=ended)
     turn.end(ended)
+
+
+def _turn_began(result: TurnResult, run_began: int) -> int:
+    """Return when a turn began: with its run, or with its first message if the run continues it."""
+    messages = _messages_by_time(result)
+    if not messages:
+        return run_began
+    first = messages[0]
+    duration = first.get("total_duration", 0) if first["role"] == "assistant" else 0
+    return min(run_began, _completed_at(first) - duration)
+
+
+def _messages_by_time(result: TurnResult) -> list[Message]:
+    return sorted([*result.replaced, *result.new_messages], key=_completed_at)
+
+
+def _completed_at(message: Message) -> int:
+    return int(timestamp(message["timestamp"]) * 1e9)
 
 
 @dataclass(frozen=True)
@@ -409,10 +429,8 @@ class _SpanRecorder:
         """
         previous = began
         calls = {outcome.call.id: outcome.call for outcome in result.outcomes}
-        messages: list[Message] = [*result.replaced, *result.new_messages]
-        messages.sort(key=lambda message: timestamp(message["timestamp"]))
-        for message in messages:
-            at = int(timestamp(message["timestamp"]) * 1e9)
+        for message in _messages_by_time(result):
+            at = _completed_at(message)
             if message["role"] == "assistant":
                 started = max(at - message.get("total_duration", 0), previous)
                 attributes = _chat_attributes(result, message, text, content=self.content)
