@@ -357,6 +357,16 @@ def test_masked_names_of_properties_stay_different(recorder: Recorder) -> None:
     assert check(scenario) == ""
 
 
+def test_mask_replaces_values_of_repeated_names(recorder: Recorder) -> None:
+    answer = '{"name": "Ana", "name": "x"}'
+    session_id = recorder.record([("Hello!", [answer])], format={"type": "object"})
+    scenario = recorder.export(session_id, "--mask", "Ana")
+    (reply,) = load_recording(scenario)["turns"][0]["replies"]
+    assert reply["content"] == '{"name": "x"}'
+    assert "Ana" not in scenario.read_text()
+    assert check(scenario) == ""
+
+
 def test_mask_of_all_text_keeps_names_and_structure(recorder: Recorder) -> None:
     call, answer = ToolCall("find_person", {"name": "Ana"}), json.dumps({"ana": "Ana"})
     denial, approval = {"approved": False, "reason": "Not Ana."}, {"approved": True}

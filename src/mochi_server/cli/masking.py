@@ -117,8 +117,13 @@ def masked_json_text(text: str, mask: Mask) -> str:
         value = json.loads(text)
     except ValueError:
         return str(mask(text))
-    masked = mask(value)
-    return text if masked == value else json.dumps(masked, ensure_ascii=False)
+    # An object that repeats a name has values that its dict lacks.
+    pairs = json.loads(text, object_pairs_hook=_as_lists)
+    return text if mask(pairs) == pairs else json.dumps(mask(value), ensure_ascii=False)
+
+
+def _as_lists(pairs: list[tuple[str, Any]]) -> list[list[Any]]:
+    return [[name, value] for name, value in pairs]
 
 
 def masked_setting(name: str, value: Any, mask: Mask) -> Any:
