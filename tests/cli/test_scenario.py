@@ -367,6 +367,20 @@ def test_mask_replaces_values_of_repeated_names(recorder: Recorder) -> None:
     assert check(scenario) == ""
 
 
+def test_mask_of_digits_keeps_the_indices_of_references(recorder: Recorder) -> None:
+    schema = {
+        "allOf": [{"properties": {"a": {"$ref": "#/$defs/1"}}}],
+        "anyOf": [{"$ref": "#/allOf/0"}],
+        "$defs": {"1": {"type": "integer"}},
+    }
+    session_id = recorder.record([("Hello!", ['{"a": 7}'])], format=schema)
+    scenario = recorder.export(session_id, "--mask", "[0-9]+")
+    masked = load_recording(scenario)["session"]["format"]
+    assert masked["anyOf"] == [{"$ref": "#/allOf/0"}]
+    assert masked["allOf"] == [{"properties": {"a": {"$ref": "#/$defs/***"}}}]
+    assert check(scenario) == ""
+
+
 def test_mask_of_all_text_keeps_names_and_structure(recorder: Recorder) -> None:
     call, answer = ToolCall("find_person", {"name": "Ana"}), json.dumps({"ana": "Ana"})
     denial, approval = {"approved": False, "reason": "Not Ana."}, {"approved": True}

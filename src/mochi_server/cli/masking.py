@@ -233,11 +233,16 @@ def _masked_patterns(schemas: Any, mask: Mask) -> Any:
 def _masked_reference(reference: Any, mask: Mask) -> str:
     """Return a reference with each name masked as in the schema, so that it still refers to a
     definition.
+
+    Keywords stay, and indices in lists of schemas.
     """
     kept = ("", "#", *_SCHEMAS_BY_NAME, *_SCHEMAS)
     names = []
+    previous = ""
     for name in str(reference).split("/"):
-        names.append(name if name in kept else mask.name(name))
+        is_index = previous in _SCHEMAS and name.isdecimal()
+        names.append(name if name in kept or is_index else mask.name(name))
+        previous = name
     return "/".join(names)
 
 
