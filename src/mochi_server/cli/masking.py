@@ -3,7 +3,7 @@
 
 Structure is not masked, because the exported test creates a session with it: the names of models,
 tools and agents, the names and numbers of options, and the keywords, types and limits of a JSON
-schema.
+schema. A masked value can break a kept limit, such as ``minimum``.
 """
 
 import json
@@ -76,7 +76,7 @@ class Mask:
     def __call__(self, value: Any) -> Any:
         """Return a JSON value with masked names, strings and numbers.
 
-        Types stay, so that it remains valid for a schema.
+        Types stay, but the limits of a schema can refuse masked values.
         """
         if isinstance(value, dict):
             masked: Json = {}
@@ -93,21 +93,21 @@ class Mask:
         return 0 if self._pattern.search(str(value)) else value
 
     def name(self, name: str) -> str:
-        """Return the masked name of a property. Different names stay different."""
-        masked = self._pattern.sub(MASK, name)
-        if masked == name:
+        """Return the masked name of a property. Names with the same mask stay different."""
+        masked_name = self._pattern.sub(MASK, name)
+        if masked_name == name:
             return name
         if name not in self._names:
-            self._names[name] = self._unused(masked)
+            self._names[name] = self._unused(masked_name)
         return self._names[name]
 
-    def _unused(self, masked: str) -> str:
+    def _unused(self, masked_name: str) -> str:
         """Return a masked name, with a number if another name has the same mask."""
-        unused = masked
+        unused = masked_name
         number = 1
         while unused in self._names.values():
             number += 1
-            unused = f"{masked}{number}"
+            unused = f"{masked_name}{number}"
         return unused
 
 
@@ -186,12 +186,12 @@ def _unmasked(value: Any, _: Mask) -> Any:
     return value
 
 
-def _masked_schemas(schemas: Any, mask: Mask) -> Any:
+def _masked_schemas_by_name(schemas: Any, mask: Mask) -> Any:
     """Return schemas by name, with masked names."""
-    return _masked_by_name(schemas, mask, _masked_schema)
+    return _with_masked_names(schemas, mask, _masked_schema)
 
 
-def _masked_names(names: Any, mask: Mask) -> Any:
+def _masked_property_names(names: Any, mask: Mask) -> Any:
     """Return names of properties, masked as in the schema."""
     if not isinstance(names, list):
         return mask(names)
@@ -200,17 +200,17 @@ def _masked_names(names: Any, mask: Mask) -> Any:
 
 def _masked_dependencies(names: Any, mask: Mask) -> Any:
     """Return the names of properties that a property requires, by its name."""
-    return _masked_by_name(names, mask, _masked_names)
+    return _with_masked_names(names, mask, _masked_property_names)
 
 
-def _masked_by_name(values: Any, mask: Mask, masked: Callable[[Any, Mask], Any]) -> Any:
-    """Return an object whose keys are names, with masked names and ``masked`` values."""
+def _with_masked_names(values: Any, mask: Mask, mask_value: Callable[[Any, Mask], Any]) -> Any:
+    """Return values by name, with masked names. ``mask_value`` masks a value."""
     if not isinstance(values, dict):
         return mask(values)
     result: Json = {}
     for name, value in values.items():
         key = mask.name(name)
-        result[key] = masked(value, mask)
+        result[key] = mask_value(value, mask)
     return result
 
 
@@ -220,7 +220,10 @@ def _masked_regex(regex: Any, mask: Mask) -> str:
 
 
 def _masked_patterns(schemas: Any, mask: Mask) -> Any:
-    """Return schemas by the regular expression of a name, with masked expressions."""
+    """Return schemas by the regular expression of a name, with masked expressions.
+
+    Of expressions with the same mask, only the last schema stays.
+    """
     if not isinstance(schemas, dict):
         return mask(schemas)
     masked: Json = {}
@@ -247,13 +250,13 @@ def _masked_reference(reference: Any, mask: Mask) -> str:
 
 
 _VALUES: dict[str, Callable[[Any, Mask], Any]] = {
-    **dict.fromkeys(_SCHEMAS_BY_NAME, _masked_schemas),
+    **dict.fromkeys(_SCHEMAS_BY_NAME, _masked_schemas_by_name),
     **dict.fromkeys(_SCHEMAS, _masked_schema),
     **dict.fromkeys(_STRUCTURE, _unmasked),
     "$ref": _masked_reference,
     "pattern": _masked_regex,
     "patternProperties": _masked_patterns,
-    "required": _masked_names,
+    "required": _masked_property_names,
     "dependentRequired": _masked_dependencies,
 }
 """Functions that mask the values of keywords. Values of other keywords are data."""
