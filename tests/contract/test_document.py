@@ -209,6 +209,22 @@ def test_every_route_that_reads_a_session_documents_files_of_a_newer_version(
         ]
 
 
+@pytest.mark.parametrize(
+    ("route", "status", "code"),
+    [
+        ("stream", "503", "OLLAMA_BUSY"),
+        ("stop", "409", "SESSION_BUSY"),
+        ("stop", "500", "STORAGE_FAILED"),
+        ("confirm-tool", "500", "STORAGE_FAILED"),
+    ],
+)
+def test_routes_of_turns_document_errors_before_the_response(
+    document: Document, route: str, status: str, code: str
+) -> None:
+    operation = document["paths"][f"/api/v1/chat/{{session_id}}/{route}"]["post"]
+    assert code in operation["responses"][status]["description"]
+
+
 def test_every_event_is_documented_with_its_payload(schemas: dict[str, Any]) -> None:
     assert list(union(schemas, "ChatStreamEvent")) == [event.type for event in get_args(ChatEvent)]
     assert set(union(schemas, "CompareStreamEvent")) == {

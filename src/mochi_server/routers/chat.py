@@ -91,7 +91,7 @@ async def chat(
 @router.post(
     "/stream",
     response_class=Response,
-    responses=_STREAM | responses(*_TURN_ERRORS, *STORAGE_ERRORS),
+    responses=_STREAM | responses(*_TURN_ERRORS, errors.OllamaBusy, *STORAGE_ERRORS),
 )
 async def stream_chat(
     session_id: str,
@@ -132,7 +132,11 @@ async def resume_stream(
     return attach_response(run, run_id, number, ping_seconds=services.ping_seconds)
 
 
-@router.post("/stop", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
+@router.post(
+    "/stop",
+    response_model_exclude_defaults=True,
+    responses=responses(*_SESSION_ERRORS, errors.SessionBusy, *STORAGE_ERRORS),
+)
 async def stop_chat(session_id: str, services: ServicesDep) -> RunStatus:
     """Stop the running turn and store its partial answer. If no turn is running, do nothing."""
     return RunStatus.of(await services.turns.stop(session_id))
@@ -170,6 +174,7 @@ _CONTINUES_LATER: Responses = {
         errors.ValidationFailed,
         errors.RateLimited,
         errors.ServerLost,
+        *STORAGE_ERRORS,
     ),
 )
 async def confirm_tool(
