@@ -590,7 +590,10 @@ class AsyncMochiClient:
         return answers
 
     async def stop(self, session_id: str) -> Json:
-        """Stop the running turn, if any, and store its partial answer."""
+        """Stop the turn and store its partial answer, or deny its call that waits for approval.
+
+        If the turn has ended, do nothing.
+        """
         return await self._send("POST", _path("chat", session_id, "stop"))
 
     async def get_run(self, session_id: str) -> Json:

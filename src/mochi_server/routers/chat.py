@@ -85,6 +85,7 @@ async def chat(
         return JSONResponse(RunStatus.of(run).model_dump(exclude_defaults=True), status_code=202)
     with run.subscribed():
         result = await until_disconnect(request, run.collect())
+        # The turn may have continued as another run.
         return ChatResponse.of(run.latest, result)
 
 
@@ -125,6 +126,9 @@ async def resume_stream(
 ) -> Response:
     """Resume a stream: get the events of the running or most recent turn, from the beginning or
     after an event.
+
+    If the run of the event is unknown, get the most recent turn from its beginning, if the server
+    still has its events.
     """
     # An `EventSource` that reconnects updates only the header, so the header takes precedence.
     run_id, number = parse_position(last_event_id or after or "0")
@@ -138,7 +142,10 @@ async def resume_stream(
     responses=responses(*_SESSION_ERRORS, errors.SessionBusy, *STORAGE_ERRORS),
 )
 async def stop_chat(session_id: str, services: ServicesDep) -> RunStatus:
-    """Stop the running turn and store its partial answer. If no turn is running, do nothing."""
+    """Stop the turn and store its partial answer, or deny its tool call that waits for approval.
+
+    If the turn has ended, do nothing.
+    """
     return RunStatus.of(await services.turns.stop(session_id))
 
 

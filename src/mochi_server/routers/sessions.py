@@ -319,7 +319,7 @@ async def set_system_prompt(
     responses=responses(*_HISTORY_CHANGE_ERRORS, PromptNotFound),
 )
 async def remove_system_prompt(session_id: str, services: ServicesDep) -> None:
-    """Remove the system prompt."""
+    """Remove the system prompt. If there is none, return 404."""
     await services.sessions.remove_system_prompt(session_id)
 
 
@@ -335,7 +335,7 @@ async def summarize_session(
     services: ServicesDep,
     body: schemas.SummarizeRequest | None = None,
 ) -> schemas.SummaryOut:
-    """Summarize a session now."""
+    """Summarize a session now. A given model becomes the session's `summary_model`."""
     summarizing = services.summaries.summarize(session_id, body.model if body else None)
     return schemas.SummaryOut.of(await until_disconnect(request, summarizing))
 
