@@ -217,7 +217,10 @@ class AsyncOllamaClient:
         )
 
     async def show_model_details(self, name: str) -> "ModelDetails":
-        """Return the ``ShowResponse`` of a model. Raises ``ModelNotFound``."""
+        """Return the ``ShowResponse`` of a model.
+
+        Raises ``ModelNotFound``, ``OllamaUnreachable`` and ``OllamaError``.
+        """
         async with self._plain_client() as client:
             return await client.show(name)
 
@@ -322,6 +325,8 @@ class AsyncOllamaClient:
         """Send messages and return the complete answer. ``context_window`` is in tokens.
 
         Messages and tools may also be objects of the library ``ollama``: ``Message`` and ``Tool``.
+
+        Raises ``ModelNotFound``, ``OllamaUnreachable`` and ``OllamaError``.
         """
         chunks = self.chat_stream(model, messages, tools, think, context_window)
         return merge_chunks([chunk async for chunk in chunks])

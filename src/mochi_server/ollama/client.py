@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class OllamaClient(BlockingClient[AsyncOllamaClient]):
     """Synchronous version of ``AsyncOllamaClient``, built on ``ollama.Client``.
 
-    An ``AsyncOllamaClient`` in another thread streams the answers. Use the client as a context
-    manager, or ``close`` it.
+    An ``AsyncOllamaClient`` streams the answers, in a thread that all clients share. Use the client
+    as a context manager, or ``close`` it.
     """
 
     def __init__(
@@ -50,18 +50,21 @@ class OllamaClient(BlockingClient[AsyncOllamaClient]):
     chat = blocking(AsyncOllamaClient.chat)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections of this client."""
         self._close_plain()
         super().close()
 
     def list_models(self) -> list[ModelInfo]:
-        """List the installed models that can chat, in Ollama's order."""
+        """List the installed models that can chat, in Ollama's order.
+
+        Raises ``OllamaUnreachable`` and ``OllamaError``.
+        """
         return [model for model in self._list_installed() if model.has_capability("completion")]
 
     def find_model(self, name: str) -> ModelInfo:
         """Return the installed chat model ``name``.
 
-        Raises ``ModelNotFound`` and the errors of ``chat``.
+        Raises ``ModelNotFound``, ``OllamaUnreachable`` and ``OllamaError``.
         """
         installed = self._list_installed()
         wanted = qualified_name(name)
@@ -76,7 +79,10 @@ class OllamaClient(BlockingClient[AsyncOllamaClient]):
         )
 
     def show_model_details(self, name: str) -> "ModelDetails":
-        """Return the ``ShowResponse`` of a model. Raises ``ModelNotFound``."""
+        """Return the ``ShowResponse`` of a model.
+
+        Raises ``ModelNotFound``, ``OllamaUnreachable`` and ``OllamaError``.
+        """
         with translating_errors(self._endpoint):
             return self._plain.show(name)
 
@@ -88,7 +94,7 @@ class OllamaClient(BlockingClient[AsyncOllamaClient]):
     def _with_details(self, model: ModelInfo) -> ModelInfo:
         """Request the details that the list of models lacks.
 
-        Log an error, except ``OllamaUnreachable``, which is raised.
+        Log ``ModelNotFound`` and ``OllamaError``. Raises ``OllamaUnreachable``, which is neither.
         """
         if not lacks_details(model):
             return model

@@ -50,7 +50,7 @@ class ChatMessage(TypedDict, total=False):
     content: str
     thinking: str
     images: list[str]
-    attachments: list[Any]  # references to files, which are replaced by their text
+    attachments: list[Any]  # of the server, which sends the text of these files instead
     tool_calls: list[dict[str, Any]]
     tool_name: str
     tool_call_id: str
@@ -72,7 +72,7 @@ class ReceivedMessage(dict[str, Any]):
 class ChatResponse:
     """One chunk of an answer, or a whole answer.
 
-    The last chunk has token counts and durations in nanoseconds.
+    The last chunk and a whole answer have token counts, and durations in nanoseconds.
 
     Fields are also items, as in Ollama's own library: ``response["message"]`` is
     ``response.message``.
