@@ -152,6 +152,9 @@ class MochiServerSettings(BaseSettings):
         "loading the model.",
     )
 
+    # Keep the order of these fields, because validators read earlier fields: ``data_dir`` before
+    # ``ollama_hosts``, ``store_url`` before ``workers`` before ``advertise_url``, and
+    # ``webhook_url`` before ``webhook_secret``.
     data_dir: Directory = Field(
         ".",
         description="Base directory for all relative paths of this table. `~` is the home "
@@ -161,7 +164,8 @@ class MochiServerSettings(BaseSettings):
         (),
         repr=False,
         description="Ollama hosts, as URLs or as `name=URL`. They replace `MOCHI_OLLAMA_HOST`. "
-        "`@path` is a file of hosts, one a line, which is read again when it changes.",
+        "`@path` is a file of hosts, one a line, which is read again when it changes. `#` begins a "
+        "comment.",
     )
     store_url: Secret = Field(
         SecretStr(""),
@@ -488,7 +492,10 @@ class MochiServerSettings(BaseSettings):
 
 
 def with_given_host(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by name, in which ``ollama_host`` also replaces ``MOCHI_OLLAMA_HOSTS``."""
+    """Return settings by name, with empty ``ollama_hosts`` if only ``ollama_host`` is given.
+
+    A given ``ollama_host`` then also replaces ``MOCHI_OLLAMA_HOSTS``.
+    """
     if "ollama_host" not in values:
         return {**values}
     return {"ollama_hosts": (), **values}
@@ -525,7 +532,10 @@ def read_hosts(entries: Sequence[str], data_dir: str) -> tuple[HostAddress, ...]
 
 
 def _entries_of(file: Path) -> list[str]:
-    """Return the entries of a file, which are separated by commas or lines."""
+    """Return the entries of a file, which are separated by commas or lines.
+
+    ``#`` begins a comment.
+    """
     try:
         text = regular_files.read_text(file)
     except UnicodeError:
@@ -606,7 +616,10 @@ def environment_problems(environment: Mapping[str, str]) -> list[str]:
 
 
 def without_credentials(url: str) -> str:
-    """Return ``url`` with masked credentials. ``url`` may also be an invalid URL."""
+    """Return ``url`` with masked credentials. ``url`` may also be an invalid URL.
+
+    After the scheme, all text before the last ``@`` is masked.
+    """
     without_query = re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)
     return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", without_query, flags=re.DOTALL)
 
