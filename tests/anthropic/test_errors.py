@@ -41,6 +41,10 @@ def with_system(content: Any) -> dict[str, Any]:
         (user([]), "messages.0.content: List should have at least 1 item"),
         (user([RESULT]), "messages.0: no earlier message has a tool call with the ID 't1'"),
         (
+            {"messages": [*user([RESULT])["messages"], {"role": "user", "content": "And this?"}]},
+            "messages.0: no earlier message has a tool call with the ID 't1'",
+        ),
+        (
             user([{"type": "text", "text": "Hi."}, image("eA==")]),
             "messages.0.content.1.source: not an image",
         ),
