@@ -32,6 +32,26 @@ def test_file_that_does_not_fit_the_largest_window_is_refused(tmp_path: Path) ->
         assert not chats(stub)
 
 
+def test_file_that_fits_the_window_of_the_modelfile_is_accepted(tmp_path: Path) -> None:
+    # Without the parameter, the largest window is nine tenths of the context length.
+    model = Model(
+        "full",
+        ("completion",),
+        context_length=16384,
+        chars_per_token=3.5,
+        parameters={"num_ctx": 16384},
+    )
+    with (
+        StubServer(speed=0, models=[model]) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("full")["session_id"]
+        file = attached(b"word " * 10_700)
+        answer = api.send_message(session_id, "Read.", attachments=[file])
+        assert answer["context_window"]["current_window"] == 16384
+
+
 def test_file_that_does_not_fit_a_manual_window_is_refused_with_its_remedy(
     tmp_path: Path,
 ) -> None:
