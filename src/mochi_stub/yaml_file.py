@@ -258,7 +258,8 @@ def _shown(value: Any) -> str:
 
 @dataclass
 class WatchedFile(Generic[_T]):
-    """File that is parsed again after its content has changed.
+    """File that is parsed again after its content has changed, and at each call while it is
+    invalid.
 
     Each call of `current` checks the file's metadata.
     """
@@ -297,7 +298,7 @@ class WatchedFile(Generic[_T]):
         if data != self.data:
             try:
                 self.value = self.parse(data)
-            except ConfigError as error:  # it can be in a file that this one names
+            except ConfigError as error:  # it can be in a file that this one names and that changes
                 self.value = error
                 self.data = None
                 return

@@ -319,3 +319,18 @@ def test_changed_recorded_file_is_read_again(tmp_path: Path) -> None:
                 stub, "POST", "/api/generate", {"model": "a", "prompt": "x", "stream": False}
             )
             assert answer.json["response"] == text
+
+
+def test_config_applies_when_its_invalid_recording_is_mended(
+    edited: Edited, tmp_path: Path
+) -> None:
+    recorded = tmp_path / "said.json"
+    edited.write("{type: file, path: said.json}")
+    assert edited.answer == "first"
+    recorded.write_text("{}")
+    assert edited.answer == "first"
+    recorded.write_text(
+        '{"request": {"url": "http://x/api/chat"}, "response": {"body":'
+        ' {"message": {"content": "mended"}, "done": true}}}'
+    )
+    assert edited.answer == "mended"

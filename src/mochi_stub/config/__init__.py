@@ -90,7 +90,7 @@ class Config:
 
 def load(path: Path) -> Config:
     """Load a configuration. Raises ConfigError for the first invalid entry or recorded file."""
-    return _without_problems(WatchedFile(path, partial(_read, path)))
+    return WatchedFile(path, partial(_read_valid, path)).current()
 
 
 def reloading_config(path: Path) -> Callable[[], Config]:
@@ -99,14 +99,14 @@ def reloading_config(path: Path) -> Callable[[], Config]:
     Raises ConfigError if the configuration is invalid now. The returned function logs errors
     instead.
     """
-    watched = WatchedFile(path, partial(_read, path))
-    config = _without_problems(watched)
+    watched = WatchedFile(path, partial(_read_valid, path))
+    config = watched.current()
     problem = ""
 
     def current() -> Config:
         nonlocal config, problem
         try:
-            config = _without_problems(watched)
+            config = watched.current()
             problem = ""
         except ConfigError as error:
             if str(error) != problem:
@@ -163,8 +163,9 @@ def normalized_name(model: str) -> str:
     )
 
 
-def _without_problems(watched: WatchedFile[tuple[Config, list[ConfigError]]]) -> Config:
-    config, problems = watched.current()
+def _read_valid(path: Path, data: bytes) -> Config:
+    """Parse a configuration. Raises ConfigError for the first invalid entry or recorded file."""
+    config, problems = _read(path, data)
     if problems:
         raise problems[0]
     return config
