@@ -313,6 +313,34 @@ def test_field_names_can_be_snake_case(module_stub: StubServer) -> None:
     assert answer["candidates"][0]["finishReason"] == "MAX_TOKENS"
 
 
+def test_schema_in_snake_case_becomes_a_json_schema_with_unchanged_data() -> None:
+    seen: list[Prompt] = []
+
+    def resolve(prompt: Prompt) -> Reply:
+        seen.append(prompt)
+        return Reply.of("ok")
+
+    data = {"postal_code": "1", "type": "HOME", "nullable": False}
+    schema = {
+        "type": "OBJECT",
+        "min_properties": "1",
+        "property_ordering": ["zone"],
+        "default": data,
+        "example": [data],
+    }
+    config = {"response_mime_type": "application/json", "response_schema": schema}
+    body = {**HELLO, "generation_config": config}
+    with stub_replying(resolve) as stub:
+        send_request(stub, "POST", path("generateContent"), body)
+    (prompt,) = seen
+    assert prompt.format == {
+        "type": "object",
+        "minProperties": 1,
+        "default": data,
+        "example": [data],
+    }
+
+
 def test_one_or_many_texts_are_embedded(module_stub: StubServer, client: genai.Client) -> None:
     texts: Any = ["the cat sat on the mat", "a cat is sitting on the mat", "quarterly revenue grew"]
     found = client.models.embed_content(model="mochi-embed", contents=texts).embeddings or []

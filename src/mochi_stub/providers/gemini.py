@@ -141,7 +141,7 @@ def json_schema(schema: Any) -> Any:
     """Convert a schema of Gemini to a JSON schema.
 
     In Gemini, type names are in capitals, sizes are texts, and keywords can be in snake case.
-    `nullable` and `propertyOrdering` are left out.
+    `nullable` and `propertyOrdering` are left out. Defaults and examples stay as they are.
     """
     if isinstance(schema, list):
         return [json_schema(item) for item in schema]
@@ -156,7 +156,9 @@ def json_schema(schema: Any) -> Any:
             converted[name] = int(value)
         elif name == "properties" and isinstance(value, dict):
             converted[name] = {key: json_schema(item) for key, item in value.items()}
-        elif field not in ("nullable", "propertyOrdering"):
+        elif name in ("default", "example"):
+            converted[name] = value
+        elif name not in ("nullable", "propertyOrdering"):
             converted[name] = json_schema(value)
     return converted
 
