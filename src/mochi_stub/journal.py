@@ -104,6 +104,7 @@ class JournalEntry:
             self.journal.changed.notify_all()
 
     def close(self, outcome: Outcome) -> None:
+        """End the entry. Call this once."""
         with self.journal.changed:
             self.outcome = outcome
             self.duration = time.monotonic() - self.started
@@ -226,7 +227,8 @@ def parsed_body(data: bytes) -> Any:
 def _masked(value: Any, secret: bool = False) -> Any:
     """Return a JSON value without the texts of secret fields.
 
-    If `secret` is true, mask also a text itself, or the texts of a list.
+    If `secret` is true, mask also a text itself, or the texts of a list. Objects are masked by the
+    names of their own fields, so that the schema of an argument `password` stays readable.
     """
     if isinstance(value, dict):
         masked = {}

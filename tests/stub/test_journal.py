@@ -119,6 +119,14 @@ def test_other_names_of_secrets_are_masked(private_stub: StubServer) -> None:
     assert row["body"] == {"api_key": "***", "api_keys": ["***"], "max_tokens": 5, "key": "word"}
 
 
+def test_schema_of_a_secret_argument_stays_readable(private_stub: StubServer) -> None:
+    parameters = {"properties": {"password": {"type": "string", "description": "to sign in"}}}
+    body = {"tools": [{"function": {"name": "sign_in", "parameters": parameters}}]}
+    send_request(private_stub, "POST", "/api/show", body)
+    (row,) = rows(private_stub)
+    assert row["body"] == body
+
+
 @pytest.mark.parametrize("depth", [500, 1020])
 def test_deeply_nested_body_leaves_the_journal_readable(
     private_stub: StubServer, depth: int
