@@ -36,7 +36,7 @@ def loaded_models(scheduler: Scheduler) -> list[tuple[str, int, float]]:
     now = scheduler.now()
     return [
         (lease.model.name, lease.settings.context, lease.expires_at(now) - now)
-        for lease in scheduler.loaded()
+        for lease in scheduler.loaded_models()
     ]
 
 

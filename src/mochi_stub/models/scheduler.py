@@ -80,8 +80,8 @@ class Machine:
         parallel: Largest number of parallel requests per model. None means no limit.
         max_loaded_models: Largest number of models in memory. None means no limit.
         max_queue: Largest number of requests that wait for a model to load.
-        context_length: Default context in tokens. If it is None, the default is 4096 and prompts
-            are not truncated.
+        context_length: Default context in tokens. If it is None, the default is 4096, and prompts
+            are truncated only if the request or the Modelfile sets `num_ctx`.
         keep_alive: Seconds that an idle model stays in memory.
         prompt_speed: Number of prompt tokens that a model evaluates per second. None means no
             evaluation time.
@@ -98,7 +98,8 @@ class Machine:
 class LoadRequest(NamedTuple):
     """Model and load settings of a request.
 
-    `keep_alive` is in seconds, or None if the request does not set it.
+    `options` includes the parameters of the Modelfile. `keep_alive` is in seconds, or None if the
+    request does not set it.
     """
 
     model: Model
@@ -110,7 +111,7 @@ class LoadRequest(NamedTuple):
 class LoadSettings(NamedTuple):
     """Settings with which a model is loaded.
 
-    `automatic` is false if the request or the machine sets the context.
+    `automatic` is false if the request, the Modelfile or the machine sets the context.
     """
 
     context: int
@@ -168,8 +169,8 @@ class LoadedModel:
 class Lease(NamedTuple):
     """Slot of the model in `request`, which a request occupies until `release` is called.
 
-    `limit` is the maximum length of the prompt in tokens, or None for no limit. `load_duration` is
-    in nanoseconds.
+    `limit` is the maximum length of the prompt in tokens, or None if nothing sets the context of
+    the request. `load_duration` is in nanoseconds. For a model in memory, it is short but not 0.
     """
 
     request: LoadRequest
@@ -198,7 +199,8 @@ def _remote_lease(request: LoadRequest) -> Lease:
 def _fitting_context(model: Model, settings: LoadSettings) -> int:
     """Return the context with which the model fits into memory, in tokens.
 
-    Only an automatic context is lowered. Raises HttpError if no context fits.
+    Only an automatic context is lowered. It is above 4096 only if the model has a higher minimum.
+    Raises HttpError if no context fits.
     """
     largest = model.out_of_memory_above or sys.maxsize
     if settings.context <= largest:
@@ -277,19 +279,23 @@ class Scheduler:
         )
 
     def unload(self, model: Model) -> None:
-        """Unload the model as soon as its running requests have ended."""
+        """Unload the model as soon as it has no running and waiting requests, unless a request gets
+        a slot until then and sets `keep_alive`.
+        """
         loaded = self._loaded.get(model.blob_digest)
         if loaded is not None:
             loaded.keep_alive = 0.0
 
-    def loaded(self) -> list[LoadedModel]:
-        """Return the loaded models, sorted by expiry time with the latest first."""
+    def loaded_models(self) -> list[LoadedModel]:
+        """Remove the expired models, and return the others, sorted by expiry time with the latest
+        first.
+        """
         now = self.now()
-        for digest, entry in list(self._loaded.items()):
-            if not entry.alive(now):
+        for digest, loaded in list(self._loaded.items()):
+            if not loaded.alive(now):
                 del self._loaded[digest]
-        loaded = self._loaded.values()
-        return sorted(loaded, key=lambda entry: entry.expires_at(now), reverse=True)
+        models = self._loaded.values()
+        return sorted(models, key=lambda loaded: loaded.expires_at(now), reverse=True)
 
     def _settings(self, request: LoadRequest) -> LoadSettings:
         default = self.machine.context_length
@@ -361,7 +367,10 @@ class Scheduler:
             self._loading.release()
 
     def _put(self, model: Model, settings: LoadSettings) -> LoadedModel | None:
-        """Put the model into memory. Return None if a busy model must be unloaded first."""
+        """Put the model into memory. Return None if a busy model must be unloaded first.
+
+        Raises HttpError if the model does not fit into memory. Another may be unloaded even then.
+        """
         if not self._make_room(model):
             return None
         context = _fitting_context(model, settings)
@@ -386,11 +395,11 @@ class Scheduler:
         previous = self._loaded.get(model.blob_digest)
         if previous is not None and not self._evict(previous):
             return False
-        loaded = self.loaded()
+        models = self.loaded_models()
         limit = self.machine.max_loaded_models
-        if not limit or len(loaded) < limit:
+        if not limit or len(models) < limit:
             return True
-        first = min(loaded, key=_eviction_order)
+        first = min(models, key=_eviction_order)
         return self._evict(first)
 
     def _evict(self, loaded: LoadedModel) -> bool:

@@ -49,7 +49,7 @@ def state(stub: Stub, _request: Request) -> Result:
     """
     scheduler = stub.scheduler
     models = []
-    for loaded in scheduler.loaded():
+    for loaded in scheduler.loaded_models():
         keep_alive: float | None = loaded.keep_alive
         if loaded.keep_alive == math.inf:
             keep_alive = None

@@ -154,7 +154,7 @@ def ps(stub: Stub, _request: Request) -> Result:
     """List the loaded models (`GET /api/ps`), latest expiry first."""
     now = stub.scheduler.now()
     entries = []
-    for loaded in stub.scheduler.loaded():
+    for loaded in stub.scheduler.loaded_models():
         entry = _loaded_entry(loaded, now)
         entries.append(entry)
     return json_response({"models": entries})
