@@ -229,7 +229,9 @@ def content_text(content: JsonObject) -> str:
     return "\n".join(lines)
 
 
-_UNKNOWN_PATH = pipeline.refuse(404, "The requested URL {path} was not found on this server.")
+_refuse_unknown_path = pipeline.refuse(
+    404, "The requested URL {path} was not found on this server."
+)
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 JSON = b"application/json; charset=UTF-8"
 json_response = partial(pipeline.json_response, content_type=JSON)
@@ -251,14 +253,14 @@ _STREAM = ":streamGenerateContent"
 _LIST_MODELS = "Call ListModels to see the list of available models and their supported methods."
 
 
-def models(stub: Stub, _request: Request) -> Result:
+def _list_models(stub: Stub, _request: Request) -> Result:
     """Handle `GET models`: return all models in one page."""
     models = pipeline.list_models(stub)
     page = {"models": list(map(_model_object, models))}
     return json_response(page)
 
 
-def model(stub: Stub, request: Request) -> Result:
+def _show_model(stub: Stub, request: Request) -> Result:
     """Handle `GET models/{model}`. Raises HttpError (404) for an unknown model."""
     version, name = _version_and_name(request)
     missing = HttpError(404, f"Model is not found: models/{name} for api version {version}")
@@ -269,12 +271,13 @@ def model(stub: Stub, request: Request) -> Result:
 def _act(stub: Stub, request: Request) -> Result:
     """Handle `POST models/{model}:{action}`.
 
-    Raises HttpError for an unknown action or model, and for an invalid body.
+    Raises HttpError for an unknown action or model, for a model that cannot generate text but
+    should, and for an invalid body. Any model counts tokens and returns embeddings.
     """
     version, name_and_action = _version_and_name(request)
     name, _, action = name_and_action.rpartition(":")
     if action not in _ACTIONS:
-        return _UNKNOWN_PATH(stub, request)
+        return _refuse_unknown_path(stub, request)
     _, check, handler = _ACTIONS[action]
     problem = (
         f"models/{name} is not found for API version {version}, or is not supported for {action}."
@@ -529,11 +532,11 @@ def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
 
 
 _ROUTES: Routes = {
-    "/models": {"GET": models},
-    "/models/*": {"GET": model, "POST": _act},
-    "/*": {ANY: _UNKNOWN_PATH},
+    "/models": {"GET": _list_models},
+    "/models/*": {"GET": _show_model, "POST": _act},
+    "/*": {ANY: _refuse_unknown_path},
 }
-_WRONG_METHOD = pipeline.refuse(
+_refuse_method = pipeline.refuse(
     405, "The request method {method} is inappropriate for the URL {path}."
 )
 _EVENTS = RecordedFormat(_read_recorded, partial(event_frame, named=False, end="\r\n\r\n"))
@@ -543,7 +546,7 @@ API = pipeline.Api(
     ("/v1", "/v1beta", "/v1alpha"),
     _ROUTES,
     error_response,
-    wrong_method=_WRONG_METHOD,
+    wrong_method=_refuse_method,
     recorded=_RECORDED,
     client_marks=_MARKS,
 )
