@@ -281,7 +281,7 @@ class AgentRegistry:
                 partial(self.discovery.import_agent, name), slots, self.import_seconds
             )
         except ToolRaised as error:
-            return AgentDefinition(name, valid=False, error_message=f"__init__.py: {error}")
+            return _invalid(name, f"__init__.py: {error}")
 
 
 def _permitted(agents: dict[str, AgentDefinition]) -> dict[str, AgentDefinition]:
