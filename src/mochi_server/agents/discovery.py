@@ -40,7 +40,7 @@ class AgentDiscoveryService:
     def __init__(
         self, agents_dir: str | Path | None, agent_chats_dir: str | Path | None = None
     ) -> None:
-        """Find the agents in ``agents_dir``, if any.
+        """The agents are in ``agents_dir``, if any. They are imported later.
 
         ``agent_chats_dir`` is by default a folder of ``agents_dir``.
         """
@@ -177,6 +177,8 @@ def _invalid(name: str, *problems: str) -> AgentDefinition:
 class AgentRegistry:
     """Registry of the agents of a directory. ``tools`` has the MCP tools that agents may name.
 
+    It imports the agents with ``discovery``, each with a time limit, and caches them itself.
+
     It returns what the current caller may use: other agents, and other tools of an agent, do not
     exist for it.
     """
@@ -276,6 +278,10 @@ class AgentRegistry:
         return _with_named_tools(agent, await self.tools.catalogue())
 
     async def _import(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
+        """Import an agent.
+
+        If that takes too long, return an invalid agent without a description.
+        """
         try:
             return await import_in_thread(
                 partial(self.discovery.import_agent, name), slots, self.import_seconds
