@@ -45,7 +45,8 @@ AND NOT EXISTS (SELECT 1 FROM version_images v WHERE v.sha256 = i.sha256)"""
 _NAMED = """
 SELECT sha256 FROM named_images WHERE session = %(key)s AND position >= %(start)s
 UNION SELECT sha256 FROM version_images WHERE session = %(key)s AND %(start)s = 0"""
-# The lock prevents new references to images that are being removed.
+# The lock of all images prevents new references to images that are being removed. The transaction
+# holds it until its end.
 IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"
 
 
@@ -212,7 +213,8 @@ def _user_messages(opening: Sequence[dict[str, Any]]) -> list[Message]:
 class CachedHistory:
     """Immutable copy of a session's messages.
 
-    ``change`` is the change number of the session when it was read.
+    ``change`` is the change number of the session when it was read. ``memory`` is an upper limit in
+    bytes, because it includes messages that were replaced later.
     """
 
     key: int
@@ -253,8 +255,9 @@ async def replace_tail(
     """Replace all messages from position ``start``, remove the partial answer and return the
     changed session row.
 
-    Images that only the replaced messages reference are deleted. The time ``updated_at`` changes
-    only if ``touch`` is true, and not in the returned row.
+    The caller has locked the row in a transaction. Images that only the replaced messages reference
+    are deleted. The time ``updated_at`` changes only if ``touch`` is true, and not in the returned
+    row.
     """
     opening = changed_opening(head.opening, start, messages)
     metadata = head.metadata()
@@ -321,8 +324,8 @@ def recovered_messages(head: SessionRow, position: int, partial: str) -> list[Me
 
 
 async def images_from(connection: Connection, session_key: int, start: int) -> list[str]:
-    """Return the hashes of the images that the messages from position ``start`` reference, and lock
-    the images, if any.
+    """Return the hashes of the images that the messages from position ``start`` reference. If there
+    are any, acquire the lock of all images.
 
     With ``start`` 0, the images of versions are included.
     """
@@ -359,7 +362,9 @@ async def _store_references(
 
 
 async def store_referenced(connection: Connection, images: Sequence[Blob], names: Set[str]) -> None:
-    """Store those of ``images`` that have the hashes ``names``, and lock all images."""
+    """Acquire the lock of all images, and store those of ``images`` that have the hashes
+    ``names``.
+    """
     await connection.execute(IMAGES_LOCK)
     for image in images:
         if image.sha256 in names:
