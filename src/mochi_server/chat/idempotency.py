@@ -54,7 +54,8 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
     """Return how a request repeats the last turn with its key, or None.
 
     None is the result without a key, for a new key, and for a request without new messages whose
-    turn has not completed. Raises ``IdempotencyKeyReused`` for another request with the key.
+    turn has not completed. An edit never has a key. Raises ``IdempotencyKeyReused`` for another
+    request with the key.
     """
     adds_messages = turn_input.new_message is not None or bool(turn_input.results)
     if not adds_messages:
@@ -84,11 +85,11 @@ def find_repetition(session: ChatSession, turn_input: TurnInput) -> Repetition |
         if qualified_name(wanted) != qualified_name(answered_by):
             raise IdempotencyKeyReused(turn_input.key, None)
         return Repetition(again, answer_start)
-    has_begun = turn_input.text is not None or bool(answers)
+    ends_with_sent_result = turn_input.text is None and not answers
     is_returned = any(
         message["role"] == "assistant" and message.get("client_tool_calls") for message in answers
     )
-    if not has_begun or is_returned or not follows_result(session.history):
+    if ends_with_sent_result or is_returned or not follows_result(session.history):
         return Repetition(again)
     tools = replace(turn_input.tools, must_call=False)
     length = complete_length(answers)
@@ -140,7 +141,7 @@ def repeats_turn(session: ChatSession, turn: StoredTurn, turn_input: TurnInput) 
         return False
     if find_repetition(session, turn_input) is not None:
         return True
-    if turn_input.text is not None or turn_input.results:  # the history would show the key
+    if turn_input.text is not None or turn_input.results:  # the history shows their keys
         return False
     return turn.key_digest == key_digest(session.session_id, turn_input.key)
 

@@ -314,7 +314,7 @@ class TurnService:
         for _ in range(_BUSY_ATTEMPTS):
             try:
                 await self.check_before_denial(conversation, turn_input)
-                await self._deny(session_id)
+                await self._stop_waiting_turn(session_id)
                 return await self._start_locked(conversation, turn_input)
             except errors.SessionBusy:
                 turn = (await self.store.load(session_id)).metadata.turn
@@ -450,8 +450,8 @@ class TurnService:
 
     # Stored turns
 
-    async def _deny(self, session_id: str) -> None:
-        """Deny the calls of a turn that waits for approval, if any, and end the turn."""
+    async def _stop_waiting_turn(self, session_id: str) -> None:
+        """Stop the turn of a session if it waits for approval, which denies its calls."""
         live = self.table.find(session_id)
         if live is not None:
             await _suspend_if_waiting(live)

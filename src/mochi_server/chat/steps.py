@@ -103,6 +103,7 @@ def next_step(messages: Sequence[Message], turn: StoredTurn, rules: TurnRules) -
         return RunCalls(_planned(calls, messages, turn, rules))
     answers = [message for message in messages if message["role"] == "assistant"]
     last = last_answer(answers)
+    # The last answer is partial if results that the client has returned later follow it.
     if last is None or last.get("interrupted"):
         return _first_request(rules)
     if last.get("client_tool_calls"):

@@ -43,7 +43,10 @@ class Phases:
     def complete(
         self, publish: Publish, messages: Sequence[Message], failure: MochiError | None
     ) -> None:
-        """End the turn, which has added ``messages``, or which ``failure`` has ended."""
+        """Publish the end of a turn that has added ``messages``, or that ``failure`` has ended.
+
+        A cancelled or suspended turn has none.
+        """
 
 
 @dataclass(frozen=True)
@@ -86,5 +89,5 @@ class PreparedTurn:
         return next_step([*self.writer.added, *messages], self.writer.turn, self.rules)
 
     def decided_by(self, call: ToolInvocation) -> DecidedBy:
-        """Return the source of the stored decision on a call."""
+        """Return the source of the stored decision on a call, or the policy if there is none."""
         return "policy" if self.approver is None else self.approver.decided_by(call)
