@@ -118,8 +118,9 @@ class ModelSlots:
         seconds: float,
         exchange: Exchange | None = None,
     ) -> None:
-        """Record the last line of an answer that took ``seconds``, and the exchange of a
-        session.
+        """Record the last line of an answer that took ``seconds``, and the exchange of a turn.
+
+        A summary has the exchange that it continues. Other requests have none.
         """
         self._measure(last, seconds)
         count = number(last.get("prompt_eval_count"))
@@ -129,7 +130,7 @@ class ModelSlots:
         is_longer = count >= prompt.tokens > 0
         if cached is not None and is_longer and not load_seconds(last):
             self._learn(prompt.newer, is_cached=number(cached) >= prompt.tokens * _CACHED_RATIO)
-        # Without a new exchange, a summary has continued the prompt.
+        # After a summary, the count of the exchange that it continues remains.
         if exchange is not None and exchange is not prompt.exchange:
             prompt.tokens = int(count) or exchange.tokens
         prompt.exchange = exchange if self._count_newer(prompt) < self.capacity else None

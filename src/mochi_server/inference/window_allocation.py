@@ -28,7 +28,7 @@ class Allocation:
     summary.
     """
 
-    windows: WindowRegistry
+    windows: WindowRegistry  # of the host of the latest request; the gateway replaces it
     model: ModelInfo
     config: Mapping[str, Any] | None = None  # the session's `context_window_config`, if any
     previous_model: str | None = None
@@ -75,6 +75,10 @@ class Allocation:
 
     @property
     def manual(self) -> int | None:
+        """Manual window of the session within the limits of the model, or None.
+
+        A session with a cloud model can have one, too.
+        """
         return manual_window(self.model, self.config or {})
 
     @property
@@ -197,8 +201,9 @@ class Allocation:
         """Calibrate with Ollama's last line, and enlarge the model's window for later requests if
         it has cut the answer.
 
-        ``limit`` is that of the answer. Return the sum of the tokens of the prompt and the answer,
-        whether the prompt was cut, and whether the answer was cut.
+        ``limit`` is that of the answer, which only a known window sets, or None. Return the sum of
+        the tokens of the prompt and the answer, whether the prompt was cut, and whether the answer
+        was cut.
         """
         prompt_count = last.get("prompt_eval_count")
         answer_count = last.get("eval_count")
