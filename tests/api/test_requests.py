@@ -225,6 +225,7 @@ def test_validation_error_names_the_field(api: Api) -> None:
             "a valid string",
         ),
         ({}, ["model"], "Field required"),
+        ({"model": "mochi", "body": 5}, ["body"], "unknown field"),
     ],
 )
 def test_error_names_union_field_as_it_was_sent(

@@ -74,8 +74,8 @@ def to_entries(error: ValidationError, value: object) -> list[dict[str, Any]]:
 
 
 def describe(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return the path of the first invalid field, without the part ``body``, and what is wrong with
-    this field.
+    """Return the path of the first invalid field, without a leading ``body``, and what is wrong
+    with this field.
     """
     first = entries[0]["loc"]
     # A field with a union type has one entry per member of the union. The deepest one is about the
@@ -84,8 +84,8 @@ def describe(entries: Sequence[Mapping[str, Any]]) -> str:
     location = max(candidates, key=len)
     reasons = [entry["msg"] for entry in entries if entry["loc"] == location]
     text = "; ".join(dict.fromkeys(reasons))
-    steps = [str(step) for step in location if step != "body"]
-    field = ".".join(steps)
+    steps = location[1:] if location[:1] == ["body"] else location
+    field = ".".join(map(str, steps))
     return f"{field}: {text}" if field else text
 
 
