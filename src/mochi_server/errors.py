@@ -622,12 +622,14 @@ class ServerLost(MochiError):
     cause = "The server that runs the turn does not respond."
 
     def __init__(self, session_id: str, *, is_unreachable: bool = False, starts: int = 1) -> None:
-        """``starts`` is how often a server has started the turn before it died."""
+        """``starts`` is how often a server has started the turn. Each died, or was stopped, before
+        the end of the turn.
+        """
         unreachable = "cannot be reached. Check its MOCHI_ADVERTISE_URL and the log"
         problem = f"session {session_id!r} {unreachable if is_unreachable else 'does not respond'}"
         advice = "Load the session to see the stored messages. Send the request again later."
         tried = (
-            f"The turn was started {starts} times, and its server died each time. "
+            f"The turn was started {starts} times, and its server stopped or died each time. "
             if starts > 1
             else ""
         )
