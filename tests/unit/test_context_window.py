@@ -230,6 +230,22 @@ async def test_out_of_memory_lowers_the_window_once() -> None:
     assert (await decide(registry, info, need=30000)).window == 16384
 
 
+async def test_smaller_loaded_window_that_ran_out_of_memory_is_halved() -> None:
+    registry, info = registry_with_models(m=8192), model(40960)
+    assert (await decide(registry, info, need=12000)).window == 32768
+    decision = await registry.decide_without_session(info, 100)
+    assert decision.window == 8192
+    assert registry.step_down(info, decision.window)
+    assert registry.size("m") == 4096
+
+
+async def test_failed_smallest_window_is_not_halved_if_the_window_of_the_model_is_larger() -> None:
+    registry, info = WindowRegistry(), model(40960)
+    assert (await decide(registry, info, need=12000)).window == 32768
+    assert not registry.step_down(info, 512)
+    assert registry.size("m") is None
+
+
 async def test_window_has_a_lower_limit() -> None:
     registry, info = WindowRegistry(), model(1024)
     await decide(registry, info)

@@ -208,32 +208,37 @@ class WindowRegistry:
         entry.window = max(window, larger)
         return entry.window > too_small
 
-    def step_down(self, model: ModelInfo, failed: int | None) -> bool:
-        """Halve the window ``failed``, unless another turn has made it smaller.
+    def step_down(self, model: ModelInfo, failed_window: int | None) -> bool:
+        """Set the window to half of ``failed_window``, which ran out of memory, unless another turn
+        has already made it smaller.
 
-        If the smallest window has failed, a smaller one does not help. Reset the window without its
-        ceiling then, and return False.
+        The failed window can be smaller than that of the model, and None means that of the model.
+
+        If the smallest window has failed, or the model has no window, reset the window, remove its
+        ceiling and return False.
         """
         entry = self._entry(model.name)
-        if entry.window is None or entry.window < 2 * MIN_WINDOW:
+        window = entry.window or 0
+        failed = failed_window or window
+        if min(window, failed) < 2 * MIN_WINDOW:
             entry.window = None
             entry.ceiling = None
             return False
-        if entry.window >= (failed or 0):
-            half = entry.window // 2
+        if failed <= window:
+            half = failed // 2
             entry.window = half
             entry.ceiling = half
         return True
 
-    def lower_ceiling(self, model: ModelInfo, failed: int | None) -> None:
-        """Reset the window, so that later requests begin below the window ``failed``.
+    def lower_ceiling(self, model: ModelInfo, failed_window: int | None) -> None:
+        """Reset the window, so that later requests begin below ``failed_window``.
 
-        If that is the smallest window, remove the ceiling.
+        If that is the smallest window or None, remove the ceiling.
         """
         entry = self._entry(model.name)
         entry.window = None
-        if failed is not None and failed >= 2 * MIN_WINDOW:
-            entry.ceiling = min(entry.ceiling or failed, failed // 2)
+        if failed_window is not None and failed_window >= 2 * MIN_WINDOW:
+            entry.ceiling = min(entry.ceiling or failed_window, failed_window // 2)
         else:
             entry.ceiling = None
 
