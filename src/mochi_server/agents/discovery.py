@@ -20,7 +20,7 @@ from mochi_server.tools.execution import (
     IMPORT_SECONDS,
     MAX_PARALLEL_CALLS,
     ToolRaised,
-    import_in_thread,
+    run_import,
 )
 from mochi_server.tools.loader import Problem, leads_out
 from mochi_server.tools.registry import ToolRegistry
@@ -283,7 +283,7 @@ class AgentRegistry:
         If that takes too long, return an invalid agent without a description.
         """
         try:
-            return await import_in_thread(
+            return await run_import(
                 partial(self.discovery.import_agent, name), slots, self.import_seconds
             )
         except ToolRaised as error:

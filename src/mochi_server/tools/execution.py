@@ -1,5 +1,7 @@
-"""Execution and import of tools with a timeout, in daemon threads, which do not block a
-shutdown.
+"""Execution and import of tools with a timeout.
+
+Asynchronous tools run on the event loop. All other user code runs in daemon threads, which do not
+block a shutdown.
 """
 
 import asyncio
@@ -65,6 +67,10 @@ class ToolExecutionResult:
 @dataclass(eq=False, kw_only=True)
 class ToolExecutionService:
     """Service that runs tools, with a ``timeout`` in seconds.
+
+    The timeout applies to each step of a call: the validation of its arguments, the function, an
+    awaitable that the function returns, and the conversion of its result. The wait for a thread
+    does not count.
 
     It stores the last 100 results in memory, without images.
     """
@@ -244,7 +250,7 @@ async def run_in_thread(
     loop = asyncio.get_running_loop()
     await slots.acquire()
     outcome: Future[T] = Future()
-    outcome.set_running_or_notify_cancel()
+    outcome.set_running_or_notify_cancel()  # so that cancellation of the wait leaves it intact
 
     def work(outcome: Future[T]) -> None:
         try:
@@ -340,7 +346,7 @@ def _statistics(runs: Collection[ToolExecutionResult]) -> dict[str, Any]:
     }
 
 
-async def import_in_thread(work: Callable[[], T], slots: asyncio.Semaphore, seconds: float) -> T:
+async def run_import(work: Callable[[], T], slots: asyncio.Semaphore, seconds: float) -> T:
     """Run ``work``, which imports user code, in a thread.
 
     Raises ``ToolRaised`` if ``work`` fails or times out.

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mochi_server.sessions.audit import audit
 from mochi_server.tools.discovery import ToolCatalogue, ToolDiscoveryService, permitted
-from mochi_server.tools.execution import IMPORT_SECONDS, ToolRaised, import_in_thread
+from mochi_server.tools.execution import IMPORT_SECONDS, ToolRaised, run_import
 from mochi_server.tools.loader import Problem
 
 
@@ -63,7 +63,7 @@ class ToolRegistry:
     async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
         """Return the tools that ``work`` imports, or the former tools if it fails or times out."""
         try:
-            return await import_in_thread(work, self._slots, self.import_seconds)
+            return await run_import(work, self._slots, self.import_seconds)
         except ToolRaised as error:
             self._slots = asyncio.Semaphore(1)  # an import that hangs never releases its slot
             before = self.discovery.cached
