@@ -444,7 +444,7 @@ def in_the_earlier_format(file: Path) -> None:
     metadata["format_version"] = "1.3"
     metadata["last_run"] = {"run_id": turn["run_ids"][-1], "state": "running", "answer_id": None}
     metadata["pending_approval"] = {
-        "due": turn["due"],
+        "due": turn.get("due"),
         **{
             "source": None,
             "decision": None,

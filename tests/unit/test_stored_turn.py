@@ -54,6 +54,7 @@ def test_due_time_is_the_first_field() -> None:
     assert json.dumps(WAITING.to_dict()).startswith('{"due": 1')
     assert json.dumps(TURNS["new"].to_dict()).startswith('{"due": 0')
     assert "due" not in TURNS["completed"].to_dict()
+    assert "due" not in TURNS["without a timeout"].to_dict()
 
 
 def test_due_times() -> None:

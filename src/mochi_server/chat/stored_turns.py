@@ -263,8 +263,8 @@ class StoredTurns:
         """Make a stored turn live, and hand its clients over. Return its new run.
 
         The caller has locked the session. If this server is shutting down, start no run and return
-        None. ``is_new_start`` states whether a crash has interrupted the turn, and ``is_requested``
-        whether a client's decision continues it.
+        None. ``is_new_start`` states whether a crash or a stop of its server has interrupted the
+        turn, and ``is_requested`` whether a client's decision continues it.
 
         Raises ``RateLimited`` if the client has reached its limit of running turns,
         ``OllamaUnreachable`` and ``OllamaError`` while Ollama does not respond, and ``ValueError``

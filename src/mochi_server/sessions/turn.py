@@ -41,7 +41,8 @@ class _ReplacementMessage(TypedDict):
 class Decision:
     """Decision on a tool call.
 
-    ``arguments`` replace the arguments of the model, and the model receives ``reason``.
+    ``arguments`` replace the arguments of the model. The model receives ``reason`` with the result
+    of the call, whether it was approved or denied.
     """
 
     approved: bool
@@ -198,13 +199,15 @@ class StoredTurn:
         return turn
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object of the turn. An index of PostgreSQL reads its first field."""
+        """Return the JSON object of the turn.
+
+        The first field is ``due``, if it is a finite time, because an index of PostgreSQL reads it.
+        """
         values: dict[str, Any] = _adapter().dump_python(self, mode="json", exclude_defaults=True)
         values["state"] = self.state
-        if self.due is None:
+        if self.due in (None, math.inf):
             return values
-        seconds = None if self.due == math.inf else self.due
-        return {"due": seconds, **values}
+        return {"due": self.due, **values}
 
     @property
     def turn_id(self) -> str:
@@ -225,7 +228,8 @@ class StoredTurn:
         """Whether the server of the turn died, so that it is unknown which of its requests were
         decided.
 
-        It is also true while a server runs a turn that has requested no approval.
+        It is also true while a server runs a turn that has requested no approval. It is false for a
+        turn that runs after a request, which has the IDs of all requests.
         """
         is_interrupted = self.state == "running" and self.approval is None
         return is_interrupted or (
@@ -242,11 +246,11 @@ class StoredTurn:
 
     @property
     def due(self) -> float | None:
-        """Unix time in seconds from which a server continues or ends the turn without a client, or
-        None for never.
+        """Unix time in seconds from which a server continues or ends the turn without a client.
 
-        It is 0 while a server runs the turn: only after its death can another server lock the
-        session. A turn of an agent continues with that of its parent.
+        It is None for a turn that has ended and for a turn of an agent, which continues with that
+        of its parent. It is infinite for a wait without a timeout. It is 0 while a server runs the
+        turn: only after its death can another server lock the session.
         """
         if self.has_ended or self.parent is not None:
             return None
@@ -300,9 +304,10 @@ class StoredTurn:
         return replace(self, started_call=call_id, started_index=index)
 
     def continued(self, run_id: str, *, is_new_start: bool) -> "StoredTurn":
-        """Return the turn with a new run.
+        """Return the turn with a new run. A turn that waits must be ``decided`` before.
 
-        ``is_new_start`` states whether a crash has interrupted the earlier run.
+        ``is_new_start`` states whether a crash or a stop of its server has interrupted the earlier
+        run.
         """
         return replace(self, run_ids=[*self.run_ids, run_id], starts=self.starts + is_new_start)
 
