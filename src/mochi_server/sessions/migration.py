@@ -1,4 +1,4 @@
-"""Reading of the stored turn, also from files before format 1.4 and from damaged ones."""
+"""Reading of the stored turn, also from turn logs, files before format 1.4 and damaged files."""
 
 import logging
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _logged: set[tuple[str, str]] = set()  # unreadable turns that were logged, by s
 
 
 def read_turn(metadata: Mapping[str, Any]) -> StoredTurn | None:
-    """Return the turn in the metadata of a session file.
+    """Return the turn in the metadata of a session, or in the fields of a line of its turn log.
 
     Return None without a turn. An unreadable turn is logged once. It counts as failed, or as
     missing if its run IDs are unreadable, too.
@@ -55,16 +55,18 @@ def _log_once(session_id: str, problem: str) -> None:
 
 
 def _earlier_turn(record: Any, last_run: Any) -> dict[str, Any] | None:
-    """Convert the fields of files before format 1.4: the record of a turn that waits, and the state
-    of the last run.
+    """Convert the fields of files before format 1.4: the record of a turn that requested an
+    approval, and the state of the last run.
+
+    In the session of an agent, a record with only the ID of the user's session becomes a turn that
+    runs.
 
     Return None without a turn. For an unreadable record without a last run, return an object that
     ``StoredTurn`` rejects.
     """
     if isinstance(record, dict) and "confirmation_id" in record:
-        return _waiting_turn(record)
+        return _turn_of_record(record)
     if isinstance(record, dict) and isinstance(record.get("session_id"), str):
-        # the session of an agent
         user_session = record["session_id"]
         return {
             "run_ids": [user_session],
@@ -84,8 +86,8 @@ def _run_ids(stored: dict[str, Any]) -> list[Any]:
     return [*ids, stored.get("run_id")]
 
 
-def _waiting_turn(record: dict[str, Any]) -> dict[str, Any]:
-    """Convert the record of a turn that waits.
+def _turn_of_record(record: dict[str, Any]) -> dict[str, Any]:
+    """Convert the record of a turn that waits for a decision, or runs after it.
 
     The call that has ``started`` is ``/<index>``, ``<session of an agent>/<index>``, or its ID.
     """
