@@ -107,7 +107,7 @@ class McpAuthorizations:
         await self._servers.open()
         for server in self._servers.all():
             pending = PendingAuthorization(server.credentials)
-            outcome = await pending.finish(redirect, seconds)
+            outcome = await pending.pass_redirect(redirect, seconds)
             if outcome is None:  # the redirect belongs to another server
                 continue
             if outcome != SUCCESS:

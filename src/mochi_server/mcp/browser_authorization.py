@@ -80,7 +80,7 @@ async def authorize(
         raise
     finally:
         if shown_url.done() and not shown_url.cancelled():
-            await pending.end(_state_parameter(shown_url.result()), outcome)
+            await pending.store_outcome(_state_parameter(shown_url.result()), outcome)
 
 
 def _why_not_begun(response: httpx2.Response) -> str:

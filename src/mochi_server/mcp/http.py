@@ -100,9 +100,10 @@ async def http_client(
 async def _prepare_request(
     server: RemoteServer, session: McpSession, request: httpx2.Request
 ) -> None:
-    """Set the timeouts of a request for OAuth, or of one that ends the session.
+    """Check the address of a request for OAuth. Set its timeouts, or those of a request that ends
+    the session.
 
-    Raises ``UnsafeAddress`` for a request for OAuth.
+    Raises ``UnsafeAddress`` if the MCP server must not name the address.
     """
     if is_oauth(request):  # redirects are checked too
         # The MCP server's response, which required the authorization, is no error.

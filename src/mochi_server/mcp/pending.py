@@ -55,7 +55,8 @@ class PendingAuthorization:
     async def wait_for_redirect(self, state: str) -> Redirect:
         """Return the redirect of the browser, after it has arrived.
 
-        Raises ``OAuthFailed`` if it does not arrive in time, or a new authorization has begun.
+        Raises ``OAuthFailed`` if it does not arrive in time, or a new authorization has begun. The
+        caller then stores the outcome with ``store_outcome``.
         """
         while True:
             pending = await self._load(state)
@@ -65,8 +66,9 @@ class PendingAuthorization:
                 return pending.redirect
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def end(self, state: str, outcome: str) -> None:
-        """Store the outcome, which is ``SUCCESS`` or the reason of a failure.
+    async def store_outcome(self, state: str, outcome: str) -> None:
+        """Store the outcome, which is ``SUCCESS`` or the reason of a failure, in place of the
+        redirect.
 
         Do nothing if a new authorization has begun, or if this one has expired.
         """
@@ -74,10 +76,12 @@ class PendingAuthorization:
         if pending is not None:
             await self._save(pending.model_copy(update={"outcome": outcome, "redirect": None}))
 
-    async def finish(self, redirect: Redirect, seconds: float) -> str | None:
-        """Store the redirect, wait for the authorization, and return its outcome.
+    async def pass_redirect(self, redirect: Redirect, seconds: float) -> str | None:
+        """Store the redirect for ``wait_for_redirect``, and return the outcome of the
+        authorization.
 
-        After ``seconds`` without an outcome, return the reason of a failure.
+        If there is none after ``seconds``, or the authorization has been replaced or has expired,
+        return the reason of a failure.
 
         Return None if the state belongs to no authorization, or to one that has its redirect, has
         ended or has expired.
@@ -97,7 +101,7 @@ class PendingAuthorization:
         return "the authorization took too long"
 
     async def _load(self, state: str) -> _Pending | None:
-        """Return the record if it has this state and has not expired."""
+        """Return the record, or None if it has another state, has expired or is missing."""
         try:
             pending = _Pending.model_validate_json(await self.credentials.load_pending() or b"")
         except ValidationError:
