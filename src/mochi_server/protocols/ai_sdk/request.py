@@ -58,11 +58,11 @@ class AiSdkRequest(FrontendOptions, json_schema_extra={"examples": [_EXAMPLE]}):
 
 
 def parse_decisions(request: AiSdkRequest) -> dict[str, Decision]:
-    """Return the responses to approval requests by confirmation ID, if the last message contains
-    any.
+    """Return the responses to approval requests in the last message, by confirmation ID.
 
-    A last message from the user contains none. Raises ``ValidationFailed`` for any other last
-    message, for malformed responses, and for responses in a request to regenerate.
+    They are empty if the last message is from the user. Otherwise it must be an assistant message
+    with responses. Raises ``ValidationFailed`` if it is not, for malformed responses, and for
+    responses in a request to regenerate.
     """
     position = len(request.messages) - 1
     last = request.messages[position]
@@ -78,11 +78,11 @@ def parse_decisions(request: AiSdkRequest) -> dict[str, Decision]:
 
 
 async def parse(request: AiSdkRequest) -> tuple[TurnInput, SentMessages]:
-    """Return the options of a request whose last message is from the user, and its messages
-    other than answers.
+    """Return the options of a request, and its messages other than answers.
 
-    The text and the files of the new message are in the messages only, which ``frontends.start``
-    compares with the session. Raises ``ValidationFailed`` for invalid texts and files.
+    The last message is from the user, as an empty result of ``parse_decisions`` ensures. Its text
+    and files are in the messages only, which ``frontends.start`` compares with the session. Raises
+    ``ValidationFailed`` for invalid texts and files.
     """
     last = len(request.messages) - 1
     message = request.messages[last]
@@ -114,6 +114,7 @@ async def parse(request: AiSdkRequest) -> tuple[TurnInput, SentMessages]:
 
 
 def _action(request: AiSdkRequest) -> Action:
+    """Return the action. A ``messageId`` counts only if it is that of the last message."""
     if request.trigger == "regenerate-message":
         return "regenerate"
     if request.message_id and request.message_id == request.messages[-1].id:

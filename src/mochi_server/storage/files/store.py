@@ -83,7 +83,10 @@ class FileSessionStore(SessionStore):
 
     @property
     def directory(self) -> SessionDirectory:
-        """Directory that all stores and managers of this process share, until ``aclose``."""
+        """Directory that all stores and managers of its path in this process share.
+
+        The first access, also after ``aclose``, begins the use of the directory.
+        """
         return self._use.directory
 
     def lock(self) -> None:
@@ -97,7 +100,8 @@ class FileSessionStore(SessionStore):
             pass
         try:
             self.directory.open()
-        except StorageFailed as error:  # the sessions can be read, but not changed
+        # The sessions can be read, but not changed. ``DirectoryInUse`` is no ``StorageFailed``.
+        except StorageFailed as error:
             logger.warning("%s", error.message)
 
     async def open(self) -> None:
@@ -186,7 +190,10 @@ class FileSessionStore(SessionStore):
             await self.patch(notice.session_id, remove, touch=False)
 
     async def aclose(self) -> None:
-        """Wait for pending work. The last store of a directory unlocks it."""
+        """Wait for the removal of unreferenced images. The last store of a directory unlocks it.
+
+        Calls that still run are not awaited.
+        """
         if self._sweep is not None:
             await asyncio.wait([self._sweep])
         self._use.close()
