@@ -167,8 +167,11 @@ class WindowRegistry:
     async def decide_without_session(
         self, model: ModelInfo, required_tokens: int
     ) -> WindowDecision:
-        """Choose the window for a request without a session: the loaded one if it is large
-        enough.
+        """Choose the window for a request without a session: the loaded one if it is large enough,
+        else the window that sessions share, which may grow.
+
+        The loaded one can be smaller than the shared one. If only users set windows, the decision
+        has no window, except for a cloud model.
         """
         if model.is_cloud:
             return _cloud_window(model, {}, model.name)
@@ -247,7 +250,9 @@ class WindowRegistry:
         return WindowDecision(self._current_window(self._entry(model.name), model), reason)
 
     def size(self, model: str) -> int | None:
-        """Return the window of a model in tokens, or None if no window has been chosen yet."""
+        """Return the window of a model in tokens, or None if none has been chosen since the last
+        reset.
+        """
         return self._entry(model).window
 
     def largest(self, model: ModelInfo) -> int:
