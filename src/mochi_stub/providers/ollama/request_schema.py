@@ -109,9 +109,11 @@ def _seconds(duration: str) -> float | None:
 def with_checked_body(
     request_type: str, check: Check, handler: Callable[[Stub, Request, JsonObject], Result]
 ) -> Handler:
-    """Return a handler that validates the request body.
+    """Return a handler that validates the request body, and passes the body that `check` returns
+    to `handler`.
 
-    `request_type` is Ollama's name for the type of the body.
+    `request_type` is Ollama's name for the type of the body. The returned handler raises HttpError
+    with status 400 for a missing or invalid body.
     """
 
     def handle(stub: Stub, request: Request) -> Result:
@@ -169,7 +171,8 @@ def _typed_check(type_name: str, literal: Any) -> Check:
 def _mapping(item: Check) -> Check:
     """Build a check for an object with values that match `item` or are null.
 
-    The check raises HttpError if the value is not an object.
+    The check raises HttpError if the value is not an object. An error of a value in it has the
+    location of the object, because Ollama does not name the key.
     """
 
     def check(value: Any, location: Location) -> Any:
