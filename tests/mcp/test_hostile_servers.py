@@ -28,6 +28,7 @@ MALFORMED = (
     "array_id",
     "without_id",
     "broken_id",
+    "padded_id",
 )
 FAULTS = {
     **dict.fromkeys(MALFORMED, "its response is not valid MCP: it is malformed"),

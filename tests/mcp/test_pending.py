@@ -71,3 +71,10 @@ def test_request_of_the_server_fails_no_request() -> None:
 async def test_malformed_text_that_is_no_response_is_ignored(line: bytes) -> None:
     found = await messages.decode(line)
     assert found is None or with_pending(7).received(found) is found
+
+
+@pytest.mark.parametrize("malformed_id", [b"007", b'"\x01"', b'"\xff"'])
+async def test_malformed_id_fails_the_only_request(malformed_id: bytes) -> None:
+    found = await messages.decode(b'{"id":' + malformed_id + b',"code":1}')
+    received = with_pending(7).received(found)
+    assert (received.id, received.error.code) == (7, -32700)

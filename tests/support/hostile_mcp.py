@@ -57,6 +57,7 @@ RESPONSES: dict[str, bytes] = {
     "without_id": b'{"jsonrpc":"2.0","result":{"content":[]}}',
     "null_error": b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error."}}',
     "broken_id": b'{"jsonrpc":"2.0","id":?,"result":{"content":[]}}',
+    "padded_id": b'{"jsonrpc":"2.0","id":007,"result":{"content":[]}}',
 }
 """Responses without the ID of the request."""
 INITIALIZED: dict[str, Any] = {

@@ -138,13 +138,17 @@ def _repaired(data: bytes) -> JSONRPCMessage | None:
 def _error_response(data: bytes, reason: str) -> JSONRPCError | None:
     """Return an error response in place of a malformed response.
 
-    Its ID is None if none is found in the data. Return None if the data is probably not a response.
+    Its ID is None if no valid one is found in the data. Return None if the data is probably not a
+    response.
     """
     if _METHOD.match(data) or not _RESPONSE_KEY.search(data):
         return None
     tail = max(0, len(data) - _TAIL_BYTES)
     found = _FIRST_ID.match(data) or _LAST_ID.search(data, tail)
-    request_id = json.loads(found[1]) if found else None
+    request_id = None
+    if found is not None:
+        with suppress(ValueError):  # the ID itself can be malformed, such as 007
+            request_id = json.loads(found[1])
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=_parse_error(reason))
 
 
