@@ -55,6 +55,15 @@ def test_late_response_fails_no_other_request(late: int | str) -> None:
     assert requests.received(response) is response
 
 
+def test_response_after_many_later_requests_is_returned() -> None:
+    requests = with_pending(0)
+    for later in range(1, 2000):
+        requests.sent(parsed(id=later, method="tools/call"))
+        requests.received(parsed(id=later, result={}))
+    response = parsed(id=0, result={})
+    assert requests.received(response) is response
+
+
 def test_request_of_the_server_fails_no_request() -> None:
     request = parsed(id="other", method="ping")
     assert with_pending(7).received(request) is request

@@ -186,8 +186,9 @@ class PendingRequests:
         """
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return message
-        if str(message.id) in self._known:
-            self._pending.pop(str(message.id), None)
+        key = str(message.id)
+        if key in self._pending or key in self._known:
+            self._pending.pop(key, None)
         elif len(self._pending) == 1:
             _, request_id = self._pending.popitem()
             error = _parse_error("no request has its id")
