@@ -528,3 +528,20 @@ def test_parked_background_response_that_a_client_ends_is_cancelled(
         else:
             assert client.responses.cancel(response.id).status == "cancelled"
         assert ended(client, response.id).status == "cancelled"
+
+
+def test_response_of_a_parked_turn_is_in_progress_while_its_server_shuts_down(
+    tmp_path: Path, stub: StubServer
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, stub.url, park_seconds=0) as server, client_of(server) as client:
+        api = server.client
+        session = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+        body = {"message": instruct(calls("look")), "background": True}
+        run_id = api.ok(api.http.post(f"/chat/{session}", json=body), 202)["run_id"]
+        turns = server.app.state.services.turns
+        until(lambda: turns.table.suspended(session, run_id) is not None)
+        server.call(turns.shutdown.set)
+        server.call(turns.table.suspended(session, run_id).release_clients)
+        response = client.responses.retrieve(f"resp_{session}_1_{run_id}")
+        assert (response.status, response.error, response.output) == ("in_progress", None, [])

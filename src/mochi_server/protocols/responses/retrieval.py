@@ -151,10 +151,11 @@ async def _from_session(
         agent = session.metadata.extra.get(AGENT_NAME, "")
         fields["model"] = f"{PREFIX}{agent}"
     running = await _running_turn(services, response_id)
-    if running is not None:
-        return ResponseEncoder(running, fields).response
-    run = Run(conversation, TurnInput(), [turn_id])
+    run = running or Run(conversation, TurnInput(), [turn_id])
     encoder = ResponseEncoder(run, fields)
+    # A turn that waits goes on, even while its server shuts down.
+    if running is not None or state == "waiting_for_approval":
+        return encoder.response
     response = encoder.complete(_answer_parts(answers, plans=is_of_agent))
     match _STATUS.get(state, state):
         case "completed":
