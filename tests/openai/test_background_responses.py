@@ -164,6 +164,23 @@ def test_background_response_can_fail(client: openai.OpenAI, headers: dict[str, 
     assert response.error.code == "server_error"
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"), [("hold", "has not ended; wait"), ("fail", "has failed; repeat")]
+)
+def test_response_that_is_not_complete_cannot_be_continued(
+    client: openai.OpenAI, text: str, problem: str
+) -> None:
+    import openai
+
+    started = start(client, text, {})
+    if text == "fail":
+        assert ended(client, started.id).status == "failed"
+    with pytest.raises(openai.BadRequestError, match=problem) as caught:
+        client.responses.create(model="mochi", input="And now?", previous_response_id=started.id)
+    assert caught.value.param == "previous_response_id"
+    client.responses.cancel(started.id)
+
+
 @IN_SESSION
 def test_background_response_can_be_streamed(
     client: openai.OpenAI, headers: dict[str, str]

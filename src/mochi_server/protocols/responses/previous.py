@@ -14,6 +14,16 @@ from mochi_server.protocols.responses.items import (
 from mochi_server.services.recent_responses import RecentResponses
 from mochi_server.sessions.session import ChatSession, ends_turn
 
+_UNKNOWN = (
+    "is not in the server's memory; name a session in X-Mochi-Session, or send the whole "
+    "conversation"
+)
+_UNUSABLE = {
+    "failed": "has failed; repeat its request",
+    "in_progress": "has not ended; wait for its end",
+}
+"""Reason why a response in memory cannot be continued, by its status."""
+
 
 def check_previous(previous: str | None, session: ChatSession) -> None:
     """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest
@@ -66,7 +76,7 @@ def conversation(
 
     References are replaced by their items. For a session, which stores the earlier items, return
     only the sent items, with any unknown references. Otherwise, an unknown ID raises
-    ``ValidationFailed``.
+    ``ValidationFailed``, and so does that of a failed or running response.
     """
     if isinstance(sent, str):
         sent = [InputMessage(role="user", content=sent)]
@@ -77,11 +87,9 @@ def conversation(
         return resolved
     earlier = known.conversation(previous)
     if earlier is None:
-        raise ValidationFailed.at(
-            "previous_response_id",
-            f"{previous!r} is not in the server's memory; name a session in X-Mochi-Session, or "
-            "send the whole conversation",
-        )
+        response = known.get(previous) or {}
+        problem = _UNUSABLE.get(response.get("status", ""), _UNKNOWN)
+        raise ValidationFailed.at("previous_response_id", f"{previous!r} {problem}")
     return [*ITEMS.validate_python(earlier), *resolved]
 
 
