@@ -199,8 +199,10 @@ class PendingRequests:
 
 
 class MessageFilter(ObjectReceiveStream[Any]):
-    """Stream of the incoming messages of one connection, without malformed tools and
-    unknown IDs.
+    """Stream of the incoming messages of one connection, without malformed tools.
+
+    ``PendingRequests`` replaces responses with unknown IDs while exactly one request is
+    pending.
     """
 
     def __init__(self, version: Callable[[], str]) -> None:
@@ -277,6 +279,7 @@ def _tool_problem(tool: Any, error: ValidationError) -> str:
     if isinstance(tool, dict) and isinstance(tool.get("name"), str):
         shown = repr(shorten(tool["name"], _MAX_SHOWN))
     first = error.errors(include_url=False, include_input=False)[0]
-    field = shorten(".".join(map(str, first["loc"][2:])), _MAX_SHOWN)
+    path = first["loc"][2:]  # without "tools" and the index of the tool
+    field = shorten(".".join(map(str, path)), _MAX_SHOWN)
     problem = f"its definition is not valid MCP: {field}: {first['msg']}"
     return f"its tool {shown} cannot be used: {problem}"
