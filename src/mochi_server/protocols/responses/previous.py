@@ -29,8 +29,8 @@ def check_previous(previous: str | None, session: ChatSession) -> None:
     """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest
     response.
 
-    A turn without a complete answer does not count, so that a client can repeat its request after a
-    failure.
+    Of the ID, only the session and the index of the first message are compared. A turn without a
+    complete answer does not count, so that a client can repeat its request after a failure.
     """
     if previous is None:
         return

@@ -32,10 +32,11 @@ _FAILED = {
 }
 
 
-def run_in_background(known: RecentResponses, encoder: ResponseEncoder) -> Json:
-    """Store the response, and complete it when its run has ended.
+def complete_in_background(known: RecentResponses, encoder: ResponseEncoder) -> Json:
+    """Store the response of a run that has started.
 
-    Return a copy of its present state.
+    When the run has ended, the encoder completes the response and stores it again. Return a copy of
+    its present state.
     """
 
     async def complete() -> Json:
@@ -102,8 +103,9 @@ async def _items_in_session(services: Services, response_id: str) -> list[Json]:
 
 
 async def cancel(services: Services, response_id: str) -> None:
-    """Stop the turn of a response in the background, if it is running or suspended, and wait
-    for its end.
+    """Stop the turn of a response, if it is running or suspended, and wait for its end.
+
+    The caller ensures that it is a response in the background.
     """
     run = await _running_turn(services, response_id)
     if run is not None and run.conversation.kind == "session":
@@ -171,8 +173,8 @@ def _stored_state(
 ) -> str | None:
     """Return the state of a turn, or None if the session has neither its state nor an answer of it.
 
-    The session stores the state of its latest turn only. An earlier turn that was stopped counts as
-    failed.
+    The state of a completed turn does not count without its answers. The session stores the state
+    of its latest turn only. An earlier turn that was stopped counts as failed.
     """
     turn = session.metadata.turn
     if turn is not None and turn_id in turn.run_ids and turn.state != "completed":

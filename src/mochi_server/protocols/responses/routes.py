@@ -77,7 +77,7 @@ async def create_response(
     )
     encoder = build(fields | {"background": is_background})
     if is_background:
-        started = retrieval.run_in_background(known, encoder)
+        started = retrieval.complete_in_background(known, encoder)
         if not body.stream:
             return JSONResponse(started)
         encoder = build(started)  # a second one, because the first one completes the response
