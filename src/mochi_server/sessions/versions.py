@@ -82,7 +82,11 @@ Versions = tuple[Version, ...]
 
 
 def read_versions(stored: object) -> Versions:
-    """Return the versions of a session file without damaged ones."""
+    """Return the versions of a session file without damaged ones.
+
+    The messages in ``stored`` are completed in place. Of versions with the same ID, return the
+    first.
+    """
     items = stored if isinstance(stored, list) else []
     versions: dict[str, Version] = {}
     for item in items:
@@ -144,7 +148,7 @@ def with_versions(session: ChatSession, versions: Versions) -> ChatSession:
 
 
 def excess_versions(extra: Mapping[str, Any]) -> int:
-    """Return how many versions of a session file exceed a limit."""
+    """Return how many versions of a session file ``limited`` removes."""
     versions = read_versions(extra.get(KEY))
     return len(versions) - len(limited(versions))
 
@@ -163,7 +167,7 @@ def places_of(versions: Versions) -> list[dict[str, str]] | None:
 
 @dataclass(frozen=True)
 class ChangedVersions:
-    """Versions after a change. ``removed`` is how many of the oldest ones exceeded a limit."""
+    """Versions after a change. ``removed`` is the number of those that ``limited`` removed."""
 
     versions: Versions
     removed: int = 0
@@ -224,7 +228,7 @@ def _moved(version: Version, latest: Version, selected: str | None) -> Version:
 
 
 def limited(versions: Versions) -> Versions:
-    """Return the versions without the oldest ones that exceed a limit."""
+    """Return the versions without the oldest ones that exceed a limit, and those inside them."""
     excess = versions[: max(0, len(versions) - MAX_VERSIONS)]
     if excess:
         versions = _without(versions, {version.version_id for version in excess})

@@ -54,14 +54,14 @@ def new_session(conversation: Conversation, models: Sequence[ModelInfo]) -> NewS
 
 
 def placed_versions(conversation: Conversation) -> Versions:
-    """Return the versions of a conversation, except those without a message at their place and
-    those that continue an answer.
+    """Return the versions of a conversation, except those without a message at their place, those
+    that continue an answer, and those inside them.
 
     The ones that began first are the first.
     """
     places = _places_in(conversation.messages, None)
     versions: list[Version] = []
-    for branch in conversation.versions:
+    for branch in conversation.versions:  # each comes after the branch that it leaves
         place = places.get(branch.after)
         if place is None:
             continue
