@@ -77,12 +77,12 @@ class ModelTurns(TurnPreparation):
     continues_background_turns: bool = True
 
     async def prepare(self, run: Run, session: ChatSession, turn_input: TurnInput) -> PreparedTurn:
-        """Check the model, the tools and the edited message.
+        """Check the model, the tools, the edited message, and the images and files.
 
         Raises ``ModelNotFound`` and ``OllamaBusy`` too. Another error of Ollama takes the place of
         the model, and is raised when the turn answers.
         """
-        ticket = self.gateway.admit()
+        ticket = self.gateway.admit()  # counts while it is referenced
         opening = None
         drops_checkpoint = False
         if turn_input.edit_index is not None:
@@ -131,6 +131,7 @@ class ModelTurns(TurnPreparation):
             await self.registry.extra_source.wait_for(turn.approval.source)
         conversation = run.conversation
         writer = TurnWriter(conversation, session, run.input, turn.run_id, continued=turn)
+        # If the request named another model, the start of the turn has stored it with the session.
         gateway, model = await self._find_model(session, session.model)
         if isinstance(model, MochiError) and not isinstance(model, errors.ModelNotFound):
             raise model
@@ -162,7 +163,7 @@ class ModelTurns(TurnPreparation):
     ) -> tuple[ModelGateway, ModelInfo | MochiError]:
         """Return the gateway of a session and the model ``name``, or the error of the lookup.
 
-        If the host of the session is missing, the gateway is that of all hosts.
+        If the host of the session is missing, return the gateway of all hosts and this error.
         """
         gateway = self.gateway
         try:
