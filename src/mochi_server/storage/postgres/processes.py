@@ -129,7 +129,7 @@ class ServerProcess:
         self._heartbeat = asyncio.get_running_loop().create_task(self._run_heartbeat(on_connected))
 
     async def try_lock(self, key: int) -> bool:
-        """Acquire a lock, or return False if another process has it.
+        """Acquire a lock that this process does not have, or return False if another one has it.
 
         During an outage, wait up to ``_RECONNECT_SECONDS``. Raises ``StorageFailed``.
         """
@@ -163,6 +163,7 @@ class ServerProcess:
         async with self._database.connection("clean up after dead servers") as connection:
             unseen = {name for (name,) in await fetch_all(connection, _UNSEEN_PROCESSES)}
             dead = [*unseen - await locked_names(connection, "processes", unseen)]
+            # The processes are deleted last, so that a later call completes an interrupted one.
             for statement in _CLEAN_UP:
                 await connection.execute(statement, {"dead": dead})
 
@@ -185,6 +186,7 @@ class ServerProcess:
                 "SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)]
             )
             await connection.execute(_HEARTBEAT, [self.name, self._url])
+            # `on_connected` finds the locks that another process has taken.
             for key in list(self._locked):
                 await connection.execute("SELECT pg_try_advisory_lock(%s)", [key])
             await on_connected(connection)
@@ -344,7 +346,10 @@ class PeerDirectory:
         return await self.find(owner)
 
     async def find(self, process: str) -> Peer | None:
-        """Return the other process with the name ``process``, or None if that process is dead."""
+        """Return the other process with the name ``process``.
+
+        Return None if that process is dead, unknown or this one.
+        """
         peers = await self.live_peers("name = %(name)s", name=process)
         return peers[0] if peers else None
 

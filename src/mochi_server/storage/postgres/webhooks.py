@@ -18,8 +18,8 @@ _CLAIM = """
 UPDATE webhooks SET claimed = clock_timestamp() + make_interval(secs => %s) WHERE webhook_id = (
     SELECT w.webhook_id FROM webhooks w
     WHERE w.due <= clock_timestamp() AND (w.claimed IS NULL OR w.claimed <= clock_timestamp())
-    AND NOT EXISTS (SELECT FROM webhooks e
-        WHERE e.session_id = w.session_id AND e.number < w.number)
+    AND NOT EXISTS (SELECT FROM webhooks earlier
+        WHERE earlier.session_id = w.session_id AND earlier.number < w.number)
     ORDER BY w.due LIMIT 1 FOR UPDATE SKIP LOCKED
 ) RETURNING webhook_id, session_id, body, is_request"""
 _OLDEST = """
@@ -49,7 +49,7 @@ class PostgresWebhookOutbox(WebhookOutbox):
     """``WebhookOutbox`` in one PostgreSQL database."""
 
     def __init__(self, database: Database) -> None:
-        self.stored = asyncio.Event()
+        self.stored = asyncio.Event()  # set by the session store after its transaction
         self._database = database
 
     async def claim(self, seconds: float) -> Notice | None:
