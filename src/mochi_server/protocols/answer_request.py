@@ -15,7 +15,7 @@ from mochi_server.sessions.types import KeepAlive
 from mochi_server.util.validation import Items
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"]
-THINK: dict[str | None, bool | str] = {
+_THINK: dict[str, bool | str] = {
     "none": False,
     "minimal": "low",
     "xhigh": "max",
@@ -40,7 +40,7 @@ _SAMPLING = {
 
 def think_value(effort: str) -> bool | str:
     """Return Ollama's ``think`` value for a reasoning level of OpenAI."""
-    return THINK.get(effort, effort)
+    return _THINK.get(effort, effort)
 
 
 class ReasoningOptions(Body):
@@ -159,7 +159,7 @@ class AnswerRequest(UnstoredBody):
             format=answer_format,
             keep_alive=self.keep_alive,
             thinks_by_default=True,
-            answer_tokens=ANSWER_TOKENS,
+            answer_tokens=ANSWER_TOKENS,  # room in the first context window, no limit
             logprobs=logprobs,
         )
         return headers.turn(self.model, generation, tools)

@@ -95,7 +95,7 @@ async def create_completion(
     with renamed_fields(messages="prompt"):
         turn, sent = await parse_prompt(body, headers)
         run = await start(request, session_id, turn, sent)
-    notices = ignored_options(body)
+    notices = [*ignored_options(body), *sent.notices]
     wants_usage = _wants_usage(body.stream_options)
     encoder = TextChunkEncoder(run, body.model, notices, include_usage=wants_usage)
     return await respond(request, encoder, stream=body.stream)
@@ -116,7 +116,7 @@ async def create_embeddings(
     request: Request, body: EmbeddingRequest, services: ServicesDep
 ) -> Response:
     """Embed texts as vectors. Ollama computes the vectors."""
-    async with services.limiter.turn() as count_start:
+    async with services.limiter.turn() as count_start:  # the limits of turns apply here too
         embedding = embed(services.gateway, body, count_start)
         content = await until_disconnect(request, embedding)
     return Response(content, media_type="application/json")
