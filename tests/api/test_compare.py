@@ -15,7 +15,7 @@ from mochi_server.container import Services, build_services
 from mochi_server.schemas.models import CompareRequest
 from mochi_stub import Exchange, StubServer
 from mochi_stub.models import Remote
-from mochi_stub.reply import Failure, Gate, Reply, Text
+from mochi_stub.reply import Failure, Gate, Reasoning, Reply, Text
 from tests.support.api import Api, error_of
 from tests.support.cases import cases
 from tests.support.server import RunningServer
@@ -121,6 +121,17 @@ def test_text_that_turns_out_to_be_reasoning_is_not_in_the_response(
     model = models.add_model(lambda _: Reply([Text(["Hm.", "\n</think>\n", "Hello!"])]))
     events = compare(models_server, {"modelIds": [model], "message": "Hi"})
     assert events[-2][1]["response"] == "Hello!"
+
+
+def test_reasoning_of_an_answer_that_begins_with_a_tag_is_not_in_the_response(
+    models_server: RunningServer, models: ModelStub
+) -> None:
+    reply = Reply([Reasoning("Hm."), Text(["<think>", " is a tag."])])
+    model = models.add_model(lambda _: reply, capabilities=("completion", "thinking"))
+    events = compare(models_server, {"modelIds": [model], "message": "Hi", "think": True})
+    thinking = [data["delta"] for _, data in events if data.get("kind") == "thinking"]
+    assert "".join(thinking).startswith("Hm.")
+    assert events[-2][1]["response"] == "<think> is a tag."
 
 
 def test_call_in_the_harmony_format_is_shown(

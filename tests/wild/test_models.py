@@ -108,6 +108,10 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
         [lines("<think>", " is the tag that opens reasoning.")],
         Seen("<think> is the tag that opens reasoning."),
     ),
+    "the reasoning of such an answer stays reasoning": (
+        [lines("<think>", " is the tag that opens reasoning.", thinking="Hm.")],
+        Seen("<think> is the tag that opens reasoning.", "Hm."),
+    ),
     "reasoning in longer tags is reasoning": (
         [lines("<thinking>Hm.</thinking>\n", "Hello.")],
         Seen("Hello.", "Hm.", ["ANSWER_REPAIRED"]),

@@ -57,7 +57,8 @@ class AnswerBuilder:
         self._began = time.monotonic()
         self.tool_calls: list[ToolCall] = []
         self._content = StringIO()
-        self._thinking = StringIO()
+        self._thinking = StringIO()  # of the field `thinking`
+        self._read_thinking = StringIO()  # reasoning that the repair has read from the text
         self._raw = StringIO()  # text and renamed calls of the model before the repair
         self._last_line: Line = {}
         self._distinct_calls: set[str] = set()
@@ -69,7 +70,7 @@ class AnswerBuilder:
     @property
     def has_text(self) -> bool:
         """Whether the answer has text or reasoning."""
-        return bool(self._content.tell() or self._thinking.tell())
+        return bool(self._content.tell() or self.thinking)
 
     @property
     def is_repaired(self) -> bool:
@@ -83,7 +84,7 @@ class AnswerBuilder:
 
     @property
     def thinking(self) -> str:
-        return self._thinking.getvalue()
+        return self._thinking.getvalue() + self._read_thinking.getvalue()
 
     @property
     def done_reason(self) -> object:
@@ -200,7 +201,8 @@ class AnswerBuilder:
         thinking = message.get("thinking")
         content = message.get("content")
         if thinking and isinstance(thinking, str):
-            self._add_thinking(thinking, events)
+            self._thinking.write(thinking)
+            events.append(ThinkingDelta(thinking))
         if content and isinstance(content, str):
             self._add_content(content, events)
         calls = message.get("tool_calls") or []
@@ -221,23 +223,20 @@ class AnswerBuilder:
         self._content.write(text)
         events.append(ContentDelta(text))
 
-    def _add_thinking(self, text: str, events: list[ChatEvent]) -> None:
-        self._thinking.write(text)
-        events.append(ThinkingDelta(text))
-
     def _add_piece(self, piece: Piece, events: list[ChatEvent]) -> None:
         match piece.kind:
             case "text":
                 self._add_text(piece.text, events)
             case "thinking":
-                self._add_thinking(piece.text, events)
+                self._read_thinking.write(piece.text)
+                events.append(ThinkingDelta(piece.text))
             case "was_thinking":  # all text before this piece
-                self._thinking.write(self.content)
+                self._read_thinking.write(self.content)
                 self._content = StringIO()
                 self._has_moved_text = True
-            case "was_text":  # all reasoning before this piece, which has the beginning of the text
-                self._content.write(piece.text + self.thinking)
-                self._thinking = StringIO()
+            case "was_text":  # all read reasoning; this piece has the beginning of the text
+                self._content.write(piece.text + self._read_thinking.getvalue())
+                self._read_thinking = StringIO()
                 self._has_moved_text = True
 
     def _add_call(self, call: Any) -> None:

@@ -78,7 +78,7 @@ class Piece:
     """Part of an answer.
 
     ``was_thinking`` says that all text before it was reasoning. ``was_text`` says that all
-    reasoning before it was text, which began with ``text``.
+    ``thinking`` pieces before it were text, which began with ``text``.
     """
 
     kind: Kind

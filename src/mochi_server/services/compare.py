@@ -312,7 +312,8 @@ class _ResponseReader:
         self._began = time.monotonic()
         self._first_received = 0.0
         self._response = ""
-        self._thinking = ""
+        self._thinking = ""  # of the field `thinking`
+        self._read_thinking = ""  # reasoning that the repair has read from the text
         self._last_line: Line = {}
 
     def receive(self, lines: list[Line]) -> None:
@@ -321,7 +322,8 @@ class _ResponseReader:
         for line in lines:
             thinking = _text_in(line, "thinking")
             if thinking:
-                self._add(Piece("thinking", thinking))
+                self._thinking += thinking
+                self._send(ThinkingChunk(self._model_id, thinking))
             content = _text_in(line, "content")
             if content:
                 self._add_content(content)
@@ -335,7 +337,7 @@ class _ResponseReader:
     @property
     def is_empty(self) -> bool:
         """Whether the model has sent no text."""
-        return not self._response and not self._thinking
+        return not (self._response or self._thinking or self._read_thinking)
 
     def answered(self) -> Answered:
         """Return the complete response."""
@@ -369,14 +371,14 @@ class _ResponseReader:
                 self._response += piece.text
                 self._send(Chunk(self._model_id, piece.text))
             case "thinking":
-                self._thinking += piece.text
+                self._read_thinking += piece.text
                 self._send(ThinkingChunk(self._model_id, piece.text))
             case "was_thinking":  # the text so far, which clients have received as response
-                self._thinking += self._response
+                self._read_thinking += self._response
                 self._response = ""
-            case "was_text":  # the thinking so far, which began with the text of the piece
-                self._response = piece.text + self._thinking
-                self._thinking = ""
+            case "was_text":  # all read reasoning; this piece has the beginning of the text
+                self._response = piece.text + self._read_thinking
+                self._read_thinking = ""
                 self._send(Chunk(self._model_id, self._response))
 
 
