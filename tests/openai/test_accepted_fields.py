@@ -237,6 +237,11 @@ def test_unsupported_fields_are_accepted_if_they_change_nothing(client: openai.O
     client.completions.create(model="mochi", prompt="Hello!", extra_body=asks)
 
 
+def test_refusal_names_all_supported_values(conversation: Conversation) -> None:
+    refusal = conversation.refused(extra_body={"function_call": {"name": "f"}})
+    assert 'must be "none", "auto", or left out: use `tool_choice`' in refusal.message
+
+
 def test_several_answers_are_refused_with_the_reason(conversation: Conversation) -> None:
     assert "Ollama gives one answer" in conversation.refused(n=3).message
 

@@ -32,7 +32,8 @@ def allow(*values: Any, reason: str = "") -> AfterValidator:
     ``reason`` is part of its error message.
     """
     if values:
-        rule = f"must be {orjson.dumps(values[0]).decode()}, or left out"
+        allowed = ", ".join(orjson.dumps(value).decode() for value in values)
+        rule = f"must be {allowed}, or left out"
         reason = reason or "this server supports no other value"
     else:
         rule = "must be left out"
