@@ -78,7 +78,8 @@ class McpAuthorizations:
         config = _authorizable(server)
         session = server.new_session()
         url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        # Imported here, because the import takes a second and needs an extra.
+        # Imported here, because the import takes a second and needs an extra. Without the extra,
+        # no server is configured.
         browser_authorization = await import_in_thread("mochi_server.mcp.browser_authorization")
         pending = PendingAuthorization(server.credentials)
         authorizing = browser_authorization.authorize(config, session, pending, callback_url, url)
@@ -91,9 +92,8 @@ class McpAuthorizations:
         if url.done():
             audit("MCP authorization begun", server=name)
             return url.result()
-        if task.done():
-            reason = task.result()
-            raise McpAuthorizationFailed(name, reason)
+        if task.done():  # without a URL, it has failed
+            raise McpAuthorizationFailed(name, task.result())
         await cancel_and_wait([task])
         raise McpAuthorizationFailed(name, session.explain(TimeoutError()))
 
@@ -116,9 +116,10 @@ class McpAuthorizations:
         raise McpAuthorizationFailed("?", "the link is unknown, used or expired; begin again")
 
     async def forget(self, name: str) -> None:
-        """Remove the tokens of an MCP server.
+        """Remove the tokens of an MCP server, the registration of this client, and a pending
+        authorization.
 
-        A server with OAuth then has no tools until it is authorized again.
+        A server with OAuth loses its tools and is connected again, which may need a user.
 
         Raises ``McpServerNotFound``.
         """
@@ -168,6 +169,10 @@ class McpAuthorizations:
 
 
 def _connection_state(session: McpSession) -> McpState:
+    """Return the state of a connection.
+
+    Automatic attempts after a failed or ended connection do not count as ``connecting``.
+    """
     if session.problem is None:
         return "connected"
     if session.problem == session.authorization_advice:

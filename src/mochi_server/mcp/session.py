@@ -125,7 +125,11 @@ class McpSession:
 
     @property
     def is_connecting(self) -> bool:
-        """Whether the attempt to connect has neither succeeded nor failed."""
+        """Whether the attempt to connect has neither succeeded nor failed.
+
+        This is false in an automatic attempt after a failed or ended connection, which keeps the
+        earlier problem.
+        """
         return self.problem == _CONNECTING
 
     @property
