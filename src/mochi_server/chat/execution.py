@@ -45,7 +45,9 @@ async def execute_turn(
     """Execute a turn and store its end. Return its result, which contains the error, if any.
 
     A cancellation is not raised, but becomes part of the result. If the turn is suspended or
-    continues at the next server, it has no end to store.
+    continues at the next server, it has no end to store, and its first write may still be running.
+
+    Raises an error that prevents the storage of the end, if it is no ``MochiError``.
 
     ``reported`` has the warnings that the turn published before it was continued.
     """

@@ -70,9 +70,10 @@ class LiveTurns:
         locks: AsyncExitStack,
         first_write: "asyncio.Future[None] | None" = None,
     ) -> Run:
-        """Execute a turn in a task. ``locks`` are released when the turn has ended.
+        """Execute a turn in a task.
 
-        ``first_write`` stores the request of a new turn.
+        ``locks`` are released when ``execution`` has returned, also if it has suspended the turn.
+        ``first_write`` is the running write of a new turn's request.
         """
         self.summaries.turn_starting(run.session_id)
         self.table.add(run)
@@ -129,7 +130,10 @@ class LiveTurns:
         self.table.retain(run)
 
     def end_suspended(self, run: Run, result: TurnResult, events: Sequence[ChatEvent] = ()) -> None:
-        """End the run of a suspended turn that was stopped. ``events`` precede its end."""
+        """End the run of a suspended turn that was stopped. ``events`` precede its end.
+
+        The stored turn and the table of runs do not change.
+        """
         run.control.is_stopped = True
         run.end("stopped", replace(result, cancelled=True))
         self.on_ended(run)

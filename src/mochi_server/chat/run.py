@@ -42,7 +42,8 @@ class Run:
     position: int = 0  # number of messages in the session before the messages of the turn
     holds_text: bool = False
     """Whether the answer may be replaced, so that some protocols must hold its text."""
-    caller: Caller = field(default_factory=CALLER.get)  # caller inside the session of the run
+    caller: Caller = field(default_factory=CALLER.get)
+    """Caller inside the session of the run, or by default the current caller."""
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
     log: EventLog = field(default_factory=EventLog)
     control: TurnControl = field(default_factory=TurnControl)
@@ -130,16 +131,17 @@ class Run:
         request = self.control.request
         if request is not None and request.is_stored:
             return request.confirmation_id
-        confirmation_id, number = next(reversed(self.log.confirmations.items()), (None, 0))
-        if self.state == "waiting_for_approval":
+        confirmation_id = next(reversed(self.log.confirmations), None)
+        if confirmation_id is None or self.state == "waiting_for_approval":
             return confirmation_id
         # An event follows each decision. A turn can be suspended before its latest request is
         # announced.
-        return confirmation_id if self.control.is_suspending and number == self.log.last else None
+        can_decide = self.control.is_suspending and self.log.ends_with(confirmation_id)
+        return confirmation_id if can_decide else None
 
     @property
     def client_will_return(self) -> bool:
-        """Whether the run waits without a subscriber for the decision on a tool call."""
+        """Whether a client left to decide on the tool call that still waits for a decision."""
         return self.awaited_decision is not None and self.awaited_decision == self.pending
 
     def start(
@@ -177,7 +179,10 @@ class Run:
         self.first_write = None
 
     async def stop(self) -> None:
-        """Stop the turn, if it is live, and wait for its end."""
+        """Stop the turn, if a task executes it, and wait until the task has ended.
+
+        A turn that is being suspended stays suspended.
+        """
         if self.task is not None:
             self.control.is_stopped = True
             self.cancel()
@@ -250,7 +255,8 @@ class Run:
     async def collect(self) -> TurnResult:
         """Wait until the turn has ended and return its result.
 
-        If an error ended the run, raise that error.
+        Raises the error that ended the run, and ``ShuttingDown`` if the turn goes on at another
+        server.
         """
         if self.task is not None:
             await asyncio.wait([self.task])
