@@ -140,19 +140,19 @@ class CompactionPrompt:
         rest = "\n\n".join(map(_transcript, self._prompt.history[self.start : self.required_end]))
         self._make_room(rest, self.summary_tokens // 4)
 
-    async def fit(self, refused: int | None) -> FixedPrompt:
+    async def fit(self, refused_tokens: int | None) -> FixedPrompt:
         """Return a prompt with as many messages as fit into the window, and set ``end``.
 
         A refusal has improved the estimate. Raise ``ContextOverflow`` if the prompt after it is not
         shorter.
         """
         refused_size = self.size
-        if refused is not None:
+        if refused_tokens is not None:
             self._set_required_end()
         text = self._take_text()  # may shorten the summary
         messages = _compaction_messages(text, self.summary)
         self.size = PromptSize.of(messages)
-        if refused is not None and self.size.characters >= refused_size.characters:
+        if refused_tokens is not None and self.size.characters >= refused_size.characters:
             raise self.budget.overflow(self._prompt)
         return FixedPrompt(messages, self.size)
 

@@ -274,16 +274,15 @@ class TurnPrompt:
     def size(self) -> PromptSize:
         return self.prompt.size_with(self.tools)
 
-    async def fit(self, refused: int | None) -> FixedPrompt:
+    async def fit(self, refused_tokens: int | None) -> FixedPrompt:
         """Return the prompt to send, shortened if it is too long or has been refused.
 
-        ``refused`` is the number of tokens of the refused prompt. Raise ``ContextOverflow`` if the
-        prompt cannot become shorter.
+        Raise ``ContextOverflow`` if the prompt cannot become shorter.
         """
         call = self.call
         window = call.allocation.prompt_window
-        if window is None and refused is not None:
-            raise ContextOverflow(None, refused)
+        if window is None and refused_tokens is not None:
+            raise ContextOverflow(None, refused_tokens)
         if self._is_first_fit:
             self._is_first_fit = False
             decision = call.allocation.decision
@@ -293,7 +292,8 @@ class TurnPrompt:
             if trim_end:
                 self.prompt = replace(self.prompt, trim_end=trim_end)
         if window is not None:
-            self.prompt = await self._shorten(self.budget(window), forced=refused is not None)
+            was_refused = refused_tokens is not None
+            self.prompt = await self._shorten(self.budget(window), forced=was_refused)
             self._store_trim_end(window)
         compaction = (self.prompt.dropped, self.prompt.trimmed)
         if compaction != call.last_compaction:

@@ -19,10 +19,10 @@ class PromptSource(Protocol):
     def size(self) -> PromptSize:
         """Size of the prompt before it is shortened."""
 
-    async def fit(self, refused: int | None) -> "FixedPrompt | None":
+    async def fit(self, refused_tokens: int | None) -> "FixedPrompt | None":
         """Return a prompt for the window.
 
-        If one of ``refused`` tokens was refused, return a shorter one. If that is impossible,
+        If one of ``refused_tokens`` was refused, return a shorter one. If that is impossible,
         return None or raise ``ContextOverflow``.
         """
 
@@ -34,8 +34,8 @@ class FixedPrompt:
     messages: Sequence[ChatMessage | Encoded]
     size: PromptSize
 
-    async def fit(self, refused: int | None) -> "FixedPrompt | None":
-        return self if refused is None else None
+    async def fit(self, refused_tokens: int | None) -> "FixedPrompt | None":
+        return self if refused_tokens is None else None
 
     def extended(self, answer: str, request: str) -> "FixedPrompt":
         """Return this prompt followed by an answer of the model and a request of the user."""

@@ -491,14 +491,14 @@ class _SummaryPrompt:
     window: int
     size: PromptSize = field(default_factory=PromptSize)
 
-    async def fit(self, refused: int | None) -> FixedPrompt | None:
+    async def fit(self, refused_tokens: int | None) -> FixedPrompt | None:
         """Return a prompt that fits by the estimate.
 
         A refusal has raised the estimate. Return None if the prompt is not shorter then.
         """
         previous = self.size
         self.size = PromptSize(self.characters)
-        if refused is not None and self.size.characters >= previous.characters:
+        if refused_tokens is not None and self.size.characters >= previous.characters:
             return None
         return FixedPrompt(self._messages(), self.size)
 

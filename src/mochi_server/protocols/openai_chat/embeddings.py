@@ -154,8 +154,8 @@ def _encoded(index: int, vector: list[float], *, packs: bool) -> orjson.Fragment
 class _Texts(FixedPrompt):
     """Texts of a request. Their size is the size of the longest text."""
 
-    async def fit(self, refused: int | None) -> FixedPrompt:
-        if refused is not None:
+    async def fit(self, refused_tokens: int | None) -> FixedPrompt:
+        if refused_tokens is not None:
             raise ValidationFailed.at(
                 "input", "a text is longer than the context window of the model; split it"
             )
