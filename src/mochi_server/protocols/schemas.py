@@ -55,7 +55,10 @@ def _token_limit(value: int) -> int:
 
 Unsupported = Annotated[Any, allow(), Field(description="Not supported.")]
 SentImage = Annotated[str, Field(json_schema_extra={"pattern": "^data:"})]
-"""Data URL of an image. Other texts become a note in earlier messages."""
+"""Data URL of an image, which ``sent_files`` checks.
+
+In earlier messages, a note replaces other texts.
+"""
 TokenLimit = Annotated[int, AfterValidator(_token_limit)]
 _OPTIONS = "this server sets the context window; other options have fields of their own"
 RejectedOption = Annotated[Any, allow(reason=_OPTIONS)]
@@ -101,7 +104,7 @@ class PlainFormat(Body):
         return "json" if self.type == "json_object" else ""
 
 
-class SchemaText(Body):
+class SchemaTextFormat(Body):
     """Format of the answer: JSON that matches a schema."""
 
     type: Literal["json_schema"]

@@ -10,7 +10,7 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.answer_request import Effort, think_value
 from mochi_server.protocols.anthropic.blocks import AnyMessage, to_messages
 from mochi_server.protocols.headers import MochiHeaders
-from mochi_server.protocols.schemas import SchemaText, TextOr, TextPart, TokenLimit
+from mochi_server.protocols.schemas import SchemaTextFormat, TextOr, TextPart, TokenLimit
 from mochi_server.protocols.sent_messages import SentMessages
 from mochi_server.protocols.tool_choice import (
     FunctionTool,
@@ -75,7 +75,7 @@ class OutputConfig(Body):
     """Options of the answer. ``effort`` is the level of thinking, if the model thinks."""
 
     effort: Effort | None = None
-    format: SchemaText | None = None
+    format: SchemaTextFormat | None = None
 
 
 class ConversationRequest(UnstoredBody):

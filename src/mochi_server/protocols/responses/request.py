@@ -21,7 +21,7 @@ from mochi_server.protocols.responses.tools import (
 )
 from mochi_server.protocols.schemas import (
     PlainFormat,
-    SchemaText,
+    SchemaTextFormat,
     TextOr,
     TokenLimit,
     Unsupported,
@@ -72,7 +72,7 @@ _Choice = WordOr[Annotated[NamedResponseFunction | AllowedFunctions, Field(discr
 class TextOptions(Body):
     """Options for the text of the answer."""
 
-    format: Annotated[PlainFormat | SchemaText, Field(discriminator="type")] | None = None
+    format: Annotated[PlainFormat | SchemaTextFormat, Field(discriminator="type")] | None = None
 
 
 _REPEATED = {
@@ -142,7 +142,7 @@ class ResponseRequest(
     max_tool_calls: Unsupported = None
 
     @property
-    def text_format(self) -> PlainFormat | SchemaText | None:
+    def text_format(self) -> PlainFormat | SchemaTextFormat | None:
         """Format of the answer, or None for plain text."""
         return self.text.format if self.text else None
 
