@@ -76,9 +76,10 @@ class OtherTool(Body):
 
 
 class ResponseNamespace(Body):
-    """A group of functions.
+    """A group of functions and tools with free text.
 
-    The model receives them as single functions. Their calls name the group.
+    The model receives them as single functions. Their calls name the group. The server leaves other
+    tools in it out, also namespaces.
     """
 
     type: Literal["namespace"]
