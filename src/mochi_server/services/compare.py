@@ -172,10 +172,12 @@ class CompareService:
         return found
 
     async def start(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
-        """Start the models in the requested order, and return an iterator over their events.
+        """Run the models one after another in the requested order, and return an iterator over
+        their events.
 
         A failed model does not affect the others. The caller must iterate over the events. Closing
-        the iterator before its end cancels the comparison. Raises ``RateLimited``.
+        the iterator before its end cancels the comparison. Raises ``RateLimited`` and
+        ``StorageFailed``.
         """
         events: asyncio.Queue[CompareEvent | None] = asyncio.Queue()
         async with AsyncExitStack() as stack:
@@ -218,7 +220,8 @@ class CompareService:
         await self.end_all()
 
     async def end_all(self) -> None:
-        """Cancel running comparisons, and wait until clients have received their last events.
+        """Cancel running comparisons, and wait until clients have received their last events, at
+        most for ``_LAST_EVENTS_SECONDS``.
 
         Each model that has not answered gets an ``error`` event.
         """

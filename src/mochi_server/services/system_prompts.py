@@ -54,8 +54,8 @@ class SystemPromptService:
     def get(self, filename: str) -> SystemPrompt:
         """Return a prompt.
 
-        Raise ``PromptNotFound`` if the file is missing, unreadable or outside the directory, or its
-        name is invalid.
+        Raise ``PromptNotFound`` if the file is missing, unreadable, larger than 1 MiB or outside
+        the directory, or its name is invalid.
         """
         prompt = self._find(filename)
         if prompt is None:
@@ -72,7 +72,7 @@ class SystemPromptService:
                 "filename must be a plain file name that ends in .md or .txt.", filename=filename
             )
         with self._creating:
-            if os.path.exists(self._path(filename)):  # noqa: PTH110 - errors are raised by the write
+            if os.path.exists(self._path(filename)):  # noqa: PTH110 - never raises; the write does
                 raise PromptExists(filename)
             return self._write(filename, content)
 
