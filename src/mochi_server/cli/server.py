@@ -45,8 +45,10 @@ _EXIT_SECONDS = 2
 Thread pools of tools could otherwise block the exit.
 """
 _BACKLOG = 2048
-# on Windows, asyncio accepts all waiting connections
-_DUPLICATES = 0 if sys.platform == "win32" else 7
+_LISTENER_COPIES = 0 if sys.platform == "win32" else 7
+"""Number of duplicates of each listening socket. On Windows, asyncio accepts all waiting
+connections without them.
+"""
 _EARLY_SECONDS = 5.0
 _MAX_EARLY_DEATHS = 5
 
@@ -63,7 +65,8 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     """Serve until a signal stops the server, and return the exit code.
 
     Raises ``OSError`` if the address cannot be used, ``StorageFailed`` if the sessions cannot be
-    read, ``DirectoryInUse`` if another process uses the sessions, and ``KeysFileInvalid``.
+    read or the database cannot be migrated, ``DirectoryInUse`` if another process uses the
+    sessions, and ``KeysFileInvalid``.
     """
     if settings.keys_path is not None:
         read_keys(settings.keys_path)  # raises KeysFileInvalid before workers start
@@ -128,7 +131,7 @@ def duplicates(listener: socket.socket) -> list[socket.socket]:
     In each iteration of its loop, uvloop accepts one connection for each socket.
     """
     listener.setblocking(False)  # the duplicates and the other workers share this mode
-    copies = [listener.dup() for _ in range(_DUPLICATES)]
+    copies = [listener.dup() for _ in range(_LISTENER_COPIES)]
     return [listener, *copies]
 
 
@@ -246,10 +249,11 @@ class _Server(uvicorn.Server):
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """On the first signal, refuse new turns and wait for others.
+        """On the first signal, refuse new turns, wait for others for the grace period at most, and
+        stop.
 
-        On the second, end them. On the third, stop. Before the startup has ended, stop on the first
-        signal.
+        On the second, end them at once. On the third, stop without waiting. Before the startup has
+        ended, stop on the first signal.
         """
         self._signals += 1
         loop = self._loop
