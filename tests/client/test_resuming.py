@@ -8,17 +8,26 @@ import pytest
 from mochi_server.chat.limits import RunLimits
 from mochi_server.client import ApiError, ConnectionFailed, MochiClient
 from mochi_server.container import Components
-from mochi_server.events import ContentDelta, Snapshot
+from mochi_server.events import ContentDelta, Snapshot, ToolConfirmationRequired, TurnWarning
 from mochi_stub import StubServer
 from mochi_stub.reply import Gate, Reply, Text
 from tests.client.conftest import Connect
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
-from tests.support.instructions import instruct, words
+from tests.support.instructions import calls, instruct, words
 from tests.support.relay import CuttingRelay
 from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 LONG = instruct(words(200))
+ADDING = """
+    def add(a: int, b: int) -> int:
+        '''Add two numbers.'''
+        return a + b
+
+    __all__ = ["add"]
+"""
 
 
 @cases("cuts", [(900,), (2000, 700, 3001), (0,), (100,), (0, 0, 2000, 0, 0, 600)])
@@ -114,6 +123,30 @@ def test_dropped_events_are_replaced_by_a_snapshot(connect: Connect, tmp_path: P
                     pass
             rest: list[Any] = list(stream)
         assert any(isinstance(event, Snapshot) for event in rest)
+        assert stream.text == client.get_session(session_id)["messages"][-1]["content"]
+
+
+def test_stream_resumes_a_suspended_turn_that_has_continued(
+    connect: Connect, shared_stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, ADDING)
+    with (
+        RunningServer(tmp_path, shared_stub.url, park_seconds=0) as server,
+        connect(server.url) as client,
+        CuttingRelay(server.url) as relay,
+        connect(relay.url) as cut,
+    ):
+        tools = {"tools": ["add", "absent"]}
+        session_id = client.create_session("mochi", tool_settings=tools)["session_id"]
+        with cut.stream(session_id, instruct(calls("add", a=1, b=2), words(3))) as stream:
+            asked = next(event for event in stream if isinstance(event, ToolConfirmationRequired))
+            table = server.app.state.services.turns.table
+            until(table.all_suspended)
+            relay.cut()
+            client.confirm(session_id, asked, approved=True)
+            until(lambda: not table.all_suspended() and not table.running())
+            codes = [event.code for event in stream if isinstance(event, TurnWarning)]
+        assert codes == ["TOOL_NOT_FOUND"]
         assert stream.text == client.get_session(session_id)["messages"][-1]["content"]
 
 

@@ -277,7 +277,7 @@ class StoredTurns:
         warnings = [] if earlier is None else earlier.log.warnings
         turn = turn.continued(run_id, is_new_start=is_new_start)
         calls = await self.runs.events_of_calls(session, turn, includes_approval_call=True)
-        repeated = [*warnings, snapshot(turn_messages(session, turn)), *calls]
+        repeated = [snapshot(turn_messages(session, turn)), *warnings, *calls]
         turn_input = restored_input(turn.input or {})
         run = self.live.new_run(
             conversation,
