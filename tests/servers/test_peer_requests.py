@@ -233,6 +233,30 @@ def test_requests_take_the_advertised_address(start: Start, holding: GatedStub) 
     assert [int(event.id.partition(":")[2]) for event in seen] == [1, 2, 3, 4, 5]
 
 
+def test_stream_that_is_lost_before_its_first_event_ends_after_its_position(
+    start: Start, holding: GatedStub
+) -> None:
+    relay = CuttingRelay(UNREACHABLE)
+    member = start(advertise_url=relay.url)
+    relay.set_target(member.url)
+    with relay, Api(member.url) as a, Api(start().url) as b:
+        session_id = a.create_session("mochi")["session_id"]
+        with a.open_stream(session_id, "hold") as mine:
+            latest = [next(mine) for _ in range(3)][-1]
+            position = {"Last-Event-ID": latest.id}
+            url = f"/chat/{session_id}/stream"
+            with b.http.stream("GET", url, headers=position) as response:
+                relay.cut()
+                rest = list(read_events(response))
+            holding.gate.open()
+            assert list(mine)[-1].type == "done"
+    run_id, _, number = latest.id.partition(":")
+    assert [(event.id, event.data.get("code")) for event in rest] == [
+        (f"{run_id}:{int(number) + 1}", "SERVER_LOST"),
+        (f"{run_id}:{int(number) + 2}", None),
+    ]
+
+
 def test_stopped_server_refuses_the_requests_that_it_forwards(
     start: Start, holding: GatedStub
 ) -> None:

@@ -63,7 +63,7 @@ _DENIES = re.compile(
     rb'"if_waiting"\s*:\s*"deny"'
 )  # denies the calls of a turn that may wait at another server
 _CONFIRMATION = re.compile(rb'"(conf_\w+)"')
-_RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
+_POSITION = re.compile(r"([0-9a-f]{10}):\d{1,18}")
 PEER_HEADER = "x-mochi-peer"
 """Header between servers: in a request the token of the sender, in a response the name of the
 process that responds.
@@ -152,10 +152,15 @@ class PeerRequest:
     is_refused: bool = field(default=False, init=False)
     """Whether the peer refused to start a turn, because one of the two servers is shutting down."""
     _has_begun: bool = field(default=False, init=False)
-    _last_id: bytes = field(default=b"", init=False)
+    _last_id: bytes = field(init=False)
+    """Event ID of the latest event that the client has, or empty bytes."""
     _missed: int = field(default=0, init=False)
     """Number of checks in a row in which the database did not list the peer."""
     _stopping: asyncio.Future[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        position = _position(self.scope)
+        self._last_id = position[0].encode() if position else b""
 
     async def run(
         self, peer: Peer, content: bytes, idle_seconds: float | None = IDLE_SECONDS
@@ -531,9 +536,14 @@ def _known_run(scope: Scope) -> str | None:
     response = _RESPONSE.fullmatch(route_path(scope).rstrip("/"))
     if response:
         return response[2]
-    query = unquote(scope["query_string"].decode("latin-1"))
-    position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
+    position = _position(scope)
     return position[1] if position else None
+
+
+def _position(scope: Scope) -> re.Match[str] | None:
+    """Return the event ID in the header ``Last-Event-ID`` or the query. Its group is the run."""
+    query = unquote(scope["query_string"].decode("latin-1"))
+    return _POSITION.search(header(scope, b"last-event-id")) or _POSITION.search(query)
 
 
 def _sent_caller(scope: Scope) -> Caller:
