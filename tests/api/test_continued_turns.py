@@ -548,3 +548,9 @@ def test_agent_that_failed_before_the_kill_fails_its_call(stub: StubServer, data
         result = server.client.messages(session_id)[2]
         assert not result["success"]
         assert "The agent failed: Out of order." in result["content"]
+        run_id = run_of(server.client, session_id)["run_id"]
+        url = f"/chat/{session_id}/stream?after={run_id}:0"
+        with server.client.http.stream("GET", url) as response:
+            events = read_events(response)
+            (complete,) = [event for event in events if event.type == "agent_complete"]
+        assert complete.data["error_code"] == "OLLAMA_ERROR"

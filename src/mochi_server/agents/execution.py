@@ -34,6 +34,7 @@ from mochi_server.errors import (
     SessionNotFound,
     ToolExecutionFailed,
     ToolNotFound,
+    restored_error,
 )
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.ollama.types import ModelInfo
@@ -521,7 +522,9 @@ def _stored_failure(turn: StoredTurn) -> MochiError | None:
     """Return the error that ended the turn of an agent, or None if it is complete."""
     if turn.state == "completed":
         return None
-    return ToolExecutionFailed((turn.error or {}).get("message", "Its turn was interrupted."))
+    if turn.error is None:
+        return ToolExecutionFailed("Its turn was interrupted.")
+    return restored_error(turn.error["code"], turn.error["message"])
 
 
 async def _play(turn: PreparedTurn, publish: events.Publish) -> MochiError | None:
