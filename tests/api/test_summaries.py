@@ -764,8 +764,9 @@ def test_failing_summary_model_is_used_only_on_request(tmp_path: Path, text: str
         assert api.send_message(session_id, "Still here?")["message"]["content"] == "Fine."
 
 
+@pytest.mark.parametrize("requested", ["mochi", "mochi:latest"])
 def test_model_that_failed_summarizes_again_after_a_requested_summary(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, requested: str
 ) -> None:
     caplog.set_level(logging.INFO, "mochi_server.services.summarization")
     text = "no JSON"
@@ -782,7 +783,8 @@ def test_model_that_failed_summarizes_again_after_a_requested_summary(
         api.send_message(session_id, "Hello!")
         until(lambda: "Background summary failed" in caplog.text)
         text = '{"summary": "Requested.", "topics": []}'
-        api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+        api.ok(api.http.post(f"/sessions/{session_id}/summarize", json={"model": requested}))
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"summary_model": "mochi"}))
         text = '{"summary": "Automatic.", "topics": []}'
         api.send_message(session_id, "Hello again!")
         summary_of(api, session_id, lambda summary: summary["summary"] == "Automatic.")

@@ -87,7 +87,10 @@ class _SummaryState:
     answer_id: str | None = None
     """Last answer of this process. Other servers summarize after their own answers."""
     failed: set[str] = field(default_factory=set)
-    """Models that the background does not use until a client requests a summary."""
+    """Qualified names of models that failed in this session.
+
+    The background does not use a model until it has written a summary that a client requested.
+    """
     postponements: int = 0
     """Number of postponements by turns of other sessions, since the latest turn of this one."""
 
@@ -200,10 +203,10 @@ class SummarizationService:
         count_start()
         self._postpone_for(session_id)
         state = self._states.setdefault(session_id, _SummaryState())
-        had_failed = chosen in state.failed
+        had_failed = qualified_name(chosen) in state.failed
         session = await self._update_on_request(session, chosen, state, ticket)
         if had_failed:  # a first failure in this request, of the continuation, remains
-            state.failed.discard(chosen)
+            state.failed.discard(qualified_name(chosen))
         if model is not None:
             session = await self.store.patch(session_id, {"summary_model": model})
             audit("Session settings changed", session_id=session_id, fields="summary_model")
@@ -256,7 +259,11 @@ class SummarizationService:
             session = await self.store.load(session_id)
             CALLER.set(self.keys.caller_inside(session.metadata.owner))
             model = self.selector.choose(session.metadata)
-            if model is not None and model not in state.failed and _is_due(session, state):
+            if (
+                model is not None
+                and qualified_name(model) not in state.failed
+                and _is_due(session, state)
+            ):
                 await self._summarize_in_background(session, model, state)
         except (SessionConflict, _ModelNotLoaded, OllamaBusy):
             pass  # the next turn of the session schedules a summary
@@ -264,7 +271,7 @@ class SummarizationService:
             # The error message is not logged, because it may quote the conversation.
             logger.info("Background summary failed session_id=%s code=%s", session_id, error.code)
             if model is not None and isinstance(error, OllamaError):
-                state.failed.add(model)
+                state.failed.add(qualified_name(model))
         # Not after a cancellation, because the state may already have another task
         state.task = None
         self._requesting.discard(session_id)
@@ -451,7 +458,7 @@ class SummarizationService:
             )
             if not isinstance(error, OllamaBusy):
                 # A separate summary after each turn would remove the prompt from the cache.
-                state.failed.add(exchange.payload["model"])
+                state.failed.add(qualified_name(model.name))
             return None
 
     async def _request_summary(
