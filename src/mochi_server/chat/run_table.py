@@ -20,7 +20,7 @@ class RunTable:
     """Runs by session and ID. Ended runs are dropped after ``retention_seconds``.
 
     They are dropped earlier, the oldest first, while the events of all ended runs need more than
-    ``max_bytes``.
+    ``max_bytes``. The latest ended run is not dropped earlier.
     """
 
     def __init__(
@@ -112,13 +112,16 @@ class RunTable:
         return run if run_id in (run.run_id, self._continuing.get(session_id)) else None
 
     @contextmanager
-    def continuing(self, run: Run) -> Iterator[None]:
-        """Keep the clients of the suspended run of a session until ``run`` continues its turn."""
-        self._continuing[run.session_id] = run.run_id
+    def continuing(self, new_run: Run) -> Iterator[None]:
+        """Let ``suspended`` find the suspended run of a session by the ID of ``new_run`` too.
+
+        Use it until ``new_run`` is live: the stored turn already has its ID.
+        """
+        self._continuing[new_run.session_id] = new_run.run_id
         try:
             yield
         finally:
-            del self._continuing[run.session_id]
+            del self._continuing[new_run.session_id]
 
     def take_suspended(self, session_id: str) -> Run | None:
         """Remove and return the suspended run of a session, which continues or ends."""

@@ -23,7 +23,8 @@ class EventSource(Protocol):
 class Subscriber:
     """Subscriber to the events of a run, which it passes to ``receive``.
 
-    As long as ``receive`` returns without waiting, it is called without a task switch.
+    Its task repeats ``catch_up`` and ``wait_for_events`` until the run has ended. As long as
+    ``receive`` returns without waiting, it is called without a task switch.
     """
 
     def __init__(self, source: EventSource, receive: Receive, position: int) -> None:
@@ -38,16 +39,19 @@ class Subscriber:
         self._last_activity = self._loop.time()
 
     def notify(self, batch: Batch) -> None:
-        """Pass a batch directly to ``receive`` if ``receive`` is fast, else wake the task."""
+        """Pass the latest batch directly to ``receive`` if ``receive`` is fast and the task waits.
+
+        Otherwise, wake the task if it waits.
+        """
         self._last_activity = self._loop.time()
         if self._wakeup is None or self._wakeup.done():
             return
         if self._is_fast:
-            self._position = self._source.log.last
+            self._position = batch.last
             call = EagerCall(self._receive(batch))
             if call.is_done and self._source.running:
                 return
-            self._call = call  # if it has failed, ``catch_up`` raises its error
+            self._call = call  # it waits or has failed, or the run has ended
         self._wakeup.set_result(None)
 
     def wake(self) -> None:
@@ -71,8 +75,8 @@ class Subscriber:
     async def wait_for_events(self, idle: float | None) -> bool:
         """Wait until ``notify`` or ``wake`` wakes the task, and return True.
 
-        Return False after ``idle`` seconds without events. True does not mean that there are new
-        events: ``notify`` may have passed them to ``receive``.
+        Return False if ``idle`` seconds have passed since the latest ``notify``. True does not mean
+        that there are new events: ``notify`` may have passed them to ``receive``.
         """
         self._wakeup = self._loop.create_future()
         if idle is None:
