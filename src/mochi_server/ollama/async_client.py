@@ -112,7 +112,10 @@ class AsyncOllamaClient:
     async def _plain_client(
         self, seconds: float = SHORT_CALL_SECONDS
     ) -> AsyncGenerator["AsyncPlainClient", None]:
-        """Yield the client of routes without streams for ``seconds``. Translate its errors."""
+        """Yield the client of routes without streams for ``seconds``.
+
+        Translate its errors: a timeout becomes an ``OllamaError``.
+        """
         if self._plain is None:
             library = await import_in_thread("mochi_server.ollama.library")
             self._plain = library.AsyncPlainClient(self._transport)
@@ -177,7 +180,7 @@ class AsyncOllamaClient:
         key, model = found
         if model.is_cloud:
             await self._fetch_missing_details({key: model})
-        elif key not in self._details:
+        elif key not in self._details:  # the list of models never has the Modelfile's `num_ctx`
             self._details[key] = await self.show_model_details(model.name)
         return payloads.with_details(model, self._details.get(key))
 
@@ -269,6 +272,7 @@ class AsyncOllamaClient:
             return
         known = self.last_windows or {}
         window = (payload.get("options") or {}).get("num_ctx")
+        # Without `num_ctx`, Ollama may have reloaded the model. The next lookup returns its window.
         self.last_windows = {**known, name: window or known.get(name, 0)}
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -339,7 +343,11 @@ class AsyncOllamaClient:
         return self._models
 
     def _is_loaded_for(self, payload: Mapping[str, Any]) -> bool:
-        """Return whether a request needs no reload, so that the cached windows stay correct."""
+        """Return whether a request needs no reload, so that the cached windows stay correct.
+
+        A request without ``num_ctx`` is assumed to need none. However, Ollama reloads a model that
+        was loaded with another window than its default. The lookup after the answer finds this.
+        """
         if self._windows_lookup is None or not self._windows_lookup.done():
             return False
         loaded = (self._windows_lookup.result() or {}).get(qualified_name(payload["model"]))
