@@ -70,7 +70,8 @@ logger = logging.getLogger(__name__)
 class PolicyApprover(Approver):
     """Approver for agents without a user.
 
-    It denies every call that needs approval under ``policy``.
+    Calls that need approval under ``policy`` are denied, because its inherited
+    ``obtain_decision`` returns no decision.
     """
 
     policy: ToolExecutionPolicy
@@ -104,9 +105,10 @@ class AgentCaller:
 
     @property
     def child_id(self) -> str | None:
-        """ID of the session of the agent, or None if no turn makes the call.
+        """ID for a new session of the agent, or None if no turn makes the call.
 
-        A continued turn has stored it, or computes it again from the call.
+        It is computed from the call, so that a continued turn finds the session again. If the
+        continued turn has stored the agent's call, this is the ID of the session in that record.
         """
         parent = self.parent
         if parent is None or self.turn is None:
@@ -453,6 +455,7 @@ class AgentExecutionService:
         options = SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
         created = ChatSession.create(options)
         created.metadata.extra[AGENT_NAME] = agent.name
+        # If the ID is in use, `SessionStore.create` assigns another one.
         created.metadata.session_id = caller.child_id or created.session_id
         return created
 
@@ -566,7 +569,7 @@ class AgentTurns(TurnPreparation):
         If the model is unavailable, the turn contains the error. Raises ``OllamaBusy``,
         ``AgentNotFound``, ``AgentInvalid``, ``SessionNotFound`` or ``SessionBusy``.
         """
-        ticket = self.service.gateway.admit()
+        ticket = self.service.gateway.admit()  # counts only while it is referenced
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
         if run.conversation.kind == "agent_chat":
