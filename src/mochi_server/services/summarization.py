@@ -115,8 +115,8 @@ class SummarizationService:
     instructor: StructuredClient | None = None
     """Client that writes the summaries in place of Ollama, if any."""
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
-    _requesting: set[str] = field(default_factory=set, init=False)
-    """Sessions whose summary the model is writing."""
+    _writing_in_background: set[str] = field(default_factory=set, init=False)
+    """Sessions whose background summary the model is writing."""
     _running_turns: set[str] = field(default_factory=set, init=False)
 
     def turn_starting(self, session_id: str) -> None:
@@ -131,7 +131,7 @@ class SummarizationService:
         anew, up to ``_MAX_POSTPONEMENTS`` times.
         """
         self._cancel(session_id)
-        for other in tuple(self._requesting):
+        for other in tuple(self._writing_in_background):
             state = self._states[other]
             if state.postponements < _MAX_POSTPONEMENTS:
                 state.postponements += 1
@@ -168,7 +168,7 @@ class SummarizationService:
         if state is not None and state.task is not None:
             state.task.cancel()
             state.task = None
-            self._requesting.discard(session_id)
+            self._writing_in_background.discard(session_id)
 
     def _schedule(self, session_id: str, state: _SummaryState) -> None:
         self._cancel(session_id)
@@ -176,7 +176,9 @@ class SummarizationService:
         state.task = asyncio.get_running_loop().create_task(work)
 
     def drop_session(self, session_id: str) -> None:
-        """Cancel the summary of a session that ends, and discard what is recorded about it."""
+        """Cancel the background summary of a session that is deleted or is never summarized, and
+        discard its state.
+        """
         self._running_turns.discard(session_id)
         self._cancel(session_id)
         self._states.pop(session_id, None)
@@ -274,7 +276,7 @@ class SummarizationService:
                 state.failed.add(qualified_name(model))
         # Not after a cancellation, because the state may already have another task
         state.task = None
-        self._requesting.discard(session_id)
+        self._writing_in_background.discard(session_id)
         if not state.failed:
             self._states.pop(session_id, None)
 
@@ -286,16 +288,16 @@ class SummarizationService:
         If the user has chosen another model than that of the session, load it when no turn needs
         the memory.
         """
-        self._requesting.add(session.session_id)
+        self._writing_in_background.add(session.session_id)
         gateway = await self._gateway_of(session, model)
         try:
             await self._update_summary(gateway, session, model, state, in_background=True)
         except _ModelNotLoaded:
             if qualified_name(model) == qualified_name(session.model):
                 raise
-            self._requesting.discard(session.session_id)
+            self._writing_in_background.discard(session.session_id)
             gateway = await self._idle_gateway_of(session, model)
-            self._requesting.add(session.session_id)
+            self._writing_in_background.add(session.session_id)
             await self._update_summary(
                 gateway, session, model, state, in_background=True, may_load=True
             )
@@ -416,8 +418,8 @@ class SummarizationService:
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's cached prompt.
 
-        Return None if this is not possible or fails. After a failure other than ``OllamaBusy``, the
-        background does not use the model.
+        Return None if this is not possible, or after an ``OllamaError``. Unless that is
+        ``OllamaBusy``, the background does not use the model any more. Other errors are raised.
         """
         exchange, is_held = gateway.host.slots(model.name).exchange_of(session.session_id)
         if exchange is None or loaded is None or not _is_current(exchange, session):
@@ -533,7 +535,8 @@ class _SummaryPrompt:
         """Return the messages after the previous summary.
 
         If there are none, return all messages: a client requests the summary again, for example
-        from another model. The same applies if a message that the summary covers has changed.
+        from another model. The same applies if the last message that the summary covers has
+        changed or moved.
         """
         history = self.session.history
         metadata = self.session.metadata
