@@ -137,7 +137,7 @@ def _value(field: str, text: str) -> str | list[str]:
 
 
 def _line(key: Key, caller: Caller) -> str:
-    """Return the line of a key in the list."""
+    """Return the line of a key in the list. ``caller.key`` is the name of the key."""
     columns = [f"{caller.key:<24} {'all' if caller.sees_all else 'own'}"]
     if caller.has_expired:
         columns.append(f"expired {key['expires']}")

@@ -77,7 +77,7 @@ def flattened(item: Mapping[str, Any]) -> dict[str, Any]:
 def parse(chat: LibreChatChat, _: Files) -> Conversation:
     """Convert a conversation. The last message of the list ends its shown branch.
 
-    Raises ValueError if the messages form no tree.
+    Raises ValueError if the messages form no tree, or if two have the same ID.
     """
     tree = tree_of((message.messageId, _convert(message)) for message in chat.messages)
     last_id = next(reversed(tree), None)
