@@ -89,6 +89,7 @@ class ModelRegistry:
         self._models = models
 
     def add(self, model: Model) -> None:
+        """Add a model, or replace the model of that name."""
         self._models[model.name] = model
 
     def remove(self, model: Model) -> None:

@@ -177,8 +177,8 @@ def _loaded_entry(loaded: LoadedModel, now: float) -> JsonObject:
 
 
 def _list_entry(model: Model) -> JsonObject:
-    # Ollama lists models without their pooling and chat template, so it reports embedding models as
-    # chat models.
+    # Ollama lists models without reading the pooling and the chat template of the GGUF file. So it
+    # lists `completion` alone, for embedding models and for those of the template style `native`.
     name = short_name(model.name)
     quantization = model.listed_quantization or model.quantization
     details = _details(model, quantization)
@@ -303,7 +303,8 @@ def _quoted(value: str) -> str:
 class ProgressLines(EventEncoder):
     """Encoder of progress steps as lines.
 
-    `finish` is called after the last step, unless a step fails or the client disconnects.
+    `finish` is called after the last step, unless a step fails or the client disconnects. Either
+    `end` or `complete_response` calls it, once.
     """
 
     content_type = b"application/x-ndjson"
