@@ -11,10 +11,12 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import httpx
 import pytest
 
 from mochi_server.client import ApiError, AsyncMochiClient, ConnectionFailed, MochiClient
 from mochi_server.client.client import AttachedFile
+from mochi_server.client.streams import Backoff
 from mochi_server.events import (
     ContentDelta,
     Done,
@@ -488,6 +490,15 @@ def test_unreachable_server_raises_connection_failed(connect: Connect, stub: Stu
                 match=r"Cannot connect to http://127\.0\.0\.1:9: .+ Start mochi-server",
             ):
                 asked()
+
+
+def test_first_connection_that_times_out_is_not_tried_again() -> None:
+    request = httpx.Request("GET", "http://192.0.2.1:8000/api/v1/sessions")
+    timeout = httpx.ConnectTimeout("", request=request)  # as raised by httpx
+    with pytest.raises(
+        ConnectionFailed, match=r"Cannot connect to http://192\.0\.2\.1:8000: ConnectTimeout\."
+    ):
+        Backoff((60,)).delay_after(timeout)
 
 
 def test_other_server_raises_api_error(connect: Connect, stub: StubServer) -> None:

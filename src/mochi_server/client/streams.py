@@ -175,19 +175,18 @@ class Backoff:
         Raises ``ConnectionFailed`` if no delays are left, or if no connection to the server ever
         succeeded.
         """
-        if not isinstance(error, httpx.ConnectError):
+        reason = "the server closed it" if error is None else str(error) or type(error).__name__
+        if not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
             self._was_connected = True
         elif not self._was_connected:
             address = str(error.request.url.copy_with(path="", query=None, userinfo=None))
             advice = "Start mochi-server, or correct the address."
             # Without the long traceback of the HTTP library.
             raise ConnectionFailed(
-                f"Cannot connect to {address.rstrip('/')}: {error}. {advice}"
+                f"Cannot connect to {address.rstrip('/')}: {reason}. {advice}"
             ) from None
         if self._failures >= len(self.delays):
-            raise ConnectionFailed(
-                f"The connection to the server failed: {error or 'the server closed it'}"
-            ) from None
+            raise ConnectionFailed(f"The connection to the server failed: {reason}") from None
         self._failures += 1
         return self.delays[self._failures - 1]
 
