@@ -218,7 +218,8 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         self.last_event_id = after
         """ID of the latest event.
 
-        Pass the ID to ``listen`` to continue after this event, even in another process.
+        Pass the ID to ``listen`` to continue after this event, even in another process. If the
+        server no longer has the event's turn, ``listen`` returns the events of the latest turn.
         """
         self._first_request = first_request
         self._on_confirmation = on_confirmation
@@ -313,7 +314,10 @@ def _run_of(event_id: str) -> str:
 
 
 def _continues(event: StreamEvent) -> bool:
-    """Return whether an event continues the turn of an earlier run."""
+    """Return whether the first event of a new run continues the turn of an earlier run.
+
+    A snapshot is assumed to, although the snapshot of another turn looks the same.
+    """
     if isinstance(event, Status):
         return event.continues is not None
     return isinstance(event, Snapshot)
