@@ -32,6 +32,9 @@ export interface paths {
          * Resume stream
          * @description Resume a stream: get the events of the running or most recent turn, from the beginning or
          *     after an event.
+         *
+         *     If the run of the event is unknown, get the most recent turn from its beginning, if the server
+         *     still has its events.
          */
         get: operations["resume_stream"];
         put?: never;
@@ -57,7 +60,9 @@ export interface paths {
         put?: never;
         /**
          * Stop chat
-         * @description Stop the running turn and store its partial answer. If no turn is running, do nothing.
+         * @description Stop the turn and store its partial answer, or deny its tool call that waits for approval.
+         *
+         *     If the turn has ended, do nothing.
          */
         post: operations["stop_chat"];
         delete?: never;
@@ -365,7 +370,7 @@ export interface paths {
         post?: never;
         /**
          * Remove system prompt
-         * @description Remove the system prompt.
+         * @description Remove the system prompt. If there is none, return 404.
          */
         delete: operations["remove_system_prompt"];
         options?: never;
@@ -384,7 +389,7 @@ export interface paths {
         put?: never;
         /**
          * Summarize session
-         * @description Summarize a session now.
+         * @description Summarize a session now. A given model becomes the session's `summary_model`.
          */
         post: operations["summarize_session"];
         delete?: never;
@@ -4722,7 +4727,7 @@ export interface components {
         OutputConfig: {
             /** Effort */
             effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "ultra" | "max") | null;
-            format?: components["schemas"]["SchemaText"] | null;
+            format?: components["schemas"]["SchemaTextFormat"] | null;
         };
         /**
          * OutputTokensDetails
@@ -4941,9 +4946,10 @@ export interface components {
         };
         /**
          * ResponseNamespace
-         * @description A group of functions.
+         * @description A group of functions and tools with free text.
          *
-         *     The model receives them as single functions. Their calls name the group.
+         *     The model receives them as single functions. Their calls name the group. The server leaves other
+         *     tools in it out, also namespaces.
          */
         ResponseNamespace: {
             /**
@@ -5215,10 +5221,10 @@ export interface components {
             json_schema: components["schemas"]["JsonSchema"];
         };
         /**
-         * SchemaText
+         * SchemaTextFormat
          * @description Format of the answer: JSON that matches a schema.
          */
-        SchemaText: {
+        SchemaTextFormat: {
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
@@ -6380,7 +6386,7 @@ export interface components {
          */
         TextOptions: {
             /** Format */
-            format?: (components["schemas"]["PlainFormat"] | components["schemas"]["SchemaText"]) | null;
+            format?: (components["schemas"]["PlainFormat"] | components["schemas"]["SchemaTextFormat"]) | null;
         };
         /**
          * TextPart
@@ -7782,7 +7788,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SHUTTING_DOWN`, `STORAGE_BUSY` */
+            /** @description `SHUTTING_DOWN`, `OLLAMA_BUSY`, `STORAGE_BUSY` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7882,7 +7888,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_TOO_NEW` */
+            /** @description `SESSION_TOO_NEW`, `SESSION_BUSY` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7896,6 +7902,46 @@ export interface operations {
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_BUSY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
                      *         }
                      *       }
                      *     }
@@ -8218,7 +8264,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_STALE`, `SESSION_BUSY` */
+            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_STALE`, `SESSION_BUSY`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8270,6 +8316,46 @@ export interface operations {
                      *         "details": {
                      *           "limit": 1000,
                      *           "retry_after": "<retry_after>"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_BUSY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
                      *         }
                      *       }
                      *     }

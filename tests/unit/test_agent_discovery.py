@@ -209,9 +209,7 @@ def test_agent_with_mcp_tools_needs_no_python_files(tmp_path: Path) -> None:
     assert (agents["both"].mcp_tools, len(agents["both"].tools)) == (("time",), 5)
 
 
-async def test_agent_import_has_a_timeout(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_agent_import_has_a_timeout(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_agent(tmp_path, helper="import threading; threading.Event().wait(2)")
     tools = ToolRegistry(ToolDiscoveryService(tmp_path / "tools"), McpServers(tmp_path / "tools"))
     agents = await AgentRegistry(discovery(tmp_path), tools, import_seconds=0.05).agents()
