@@ -521,6 +521,28 @@ def test_count_tokens_estimates_the_prompt(client: Any) -> None:
     assert count("Hello!", system=[text(BILLING), text(instructions)]) == expected
 
 
+def test_count_tokens_omits_the_reasoning_of_earlier_turns_after_a_tool_result(
+    client: Any,
+) -> None:
+    """The prompt of the turn has none of it either."""
+
+    def count(reasoning: str) -> int:
+        thinking = {"type": "thinking", "thinking": reasoning, "signature": ""}
+        use = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "t1", "content": "A hill."}
+        messages: Any = [
+            USER,
+            {"role": "assistant", "content": [thinking, text("Hello.")]},
+            USER,
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [result]},
+        ]
+        tokens: int = client.messages.count_tokens(model="mochi", messages=messages).input_tokens
+        return tokens
+
+    assert count("Hm. " * 1000) == count("Hm.")
+
+
 def test_count_tokens_counts_images_only_if_the_model_sees_them(client: Any) -> None:
     messages: Any = [{"role": "user", "content": [image()]}]
     blind, seeing = (

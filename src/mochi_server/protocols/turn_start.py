@@ -21,7 +21,7 @@ from mochi_server.protocols.agent_models import fallback_model, selected_agent
 from mochi_server.protocols.new_messages import repeats, to_turn
 from mochi_server.protocols.sent_messages import SentMessages
 from mochi_server.services.sessions import check_policy
-from mochi_server.sessions.history import History
+from mochi_server.sessions.history import History, last_user_index
 from mochi_server.sessions.session import AGENT_NAME, ChatSession
 from mochi_server.sessions.types import SessionCreationOptions, ToolExecutionPolicy, ToolSettings
 from mochi_server.web.requests import ErrorFormat, until_disconnect
@@ -55,7 +55,10 @@ async def estimate(services: Services, turn: TurnInput, sent: SentMessages) -> i
     model = await services.gateway.find_model(turn.model or "")
     history = History.of(sent.with_references)
     shows_images = model.has_capability("vision")
-    prompt = Prompt(history, sent.last_user_index or 0, shows_images=shows_images)
+    turn_start = last_user_index(history)
+    if turn_start is None:
+        turn_start = len(history)
+    prompt = Prompt(history, turn_start, shows_images=shows_images)
     tools = turn.tools.client_tools if turn.tools.may_call else ()
     size = prompt.size_with(tools)
     return services.gateway.windows.estimate(model.name).tokens(size)
