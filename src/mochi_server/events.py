@@ -230,10 +230,11 @@ class Status:
     host: str | None = None
     continues: str | None = None
     type: ClassVar[str] = "status"
+    optional_fields: ClassVar[tuple[str, ...]] = ("position", "host", "continues")
 
     def __post_init__(self) -> None:
         # A field that does not apply is absent from the payload. The class has its default.
-        for name in ("position", "host", "continues"):
+        for name in self.optional_fields:
             if getattr(self, name) is None:
                 del self.__dict__[name]
 

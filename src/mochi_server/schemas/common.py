@@ -285,7 +285,8 @@ class EventUnion:
 def _payload(event: Any) -> _Schema:
     schema = TypeAdapter(event).json_schema(mode="serialization")
     del schema["title"]
-    schema["required"] = list(schema["properties"])
+    optional = getattr(event, "optional_fields", ())
+    schema["required"] = [name for name in schema["properties"] if name not in optional]
     for field in schema["properties"].values():
         field.pop("title", None)
         field.pop("default", None)
