@@ -2,6 +2,7 @@
 
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import TurnResult
+from mochi_server.errors import ShuttingDown
 from mochi_server.events import (
     AgentExecution,
     AgentPlanning,
@@ -103,9 +104,22 @@ def test_end_of_the_run_interrupts_open_calls() -> None:
         Call("0a-1", "add", {"a": 2}),
         Result("0a-0", "3"),
     ]
-    interrupted, _ = reader.end(run_of())
+    run = run_of()
+    run.end("stopped", TurnResult())
+    interrupted, _ = reader.end(run)
     assert isinstance(interrupted, Result)
     assert (interrupted.call_id, interrupted.error is not None) == ("0a-1", True)
+
+
+def test_calls_of_a_turn_that_goes_on_at_the_next_server_stay_open() -> None:
+    reader = PartReader(run_of())
+    read(reader, ToolCalled("add", {"a": 1}, 0))
+    run = run_of()
+    run.suspend("running", TurnResult())
+    run.release_clients()
+    (end,) = reader.end(run)
+    assert isinstance(end, End)
+    assert isinstance(end.failure, ShuttingDown)
 
 
 def test_logprobs_belong_to_the_next_text() -> None:

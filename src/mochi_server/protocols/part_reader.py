@@ -36,7 +36,7 @@ _EndOfText = (
 
 
 class PartReader:
-    """Converter of the events of one run to parts.
+    """Converter of the events of a run, and of the runs that continue it, to parts.
 
     Read all events from the first one.
 
@@ -135,13 +135,14 @@ class PartReader:
     def end(self, run: Run) -> _Parts:
         """Return the parts that end the answer, including results for interrupted calls.
 
-        The run has ended.
+        No event follows. The run has ended, or its turn goes on at another server.
         """
         parts: list[Part] = []
         if not self._checks_format:  # an incomplete answer does not have its format
             parts += self._release(is_answer=True)
-        for call_id in self._open_calls:
-            parts.append(Result(call_id, "", "The turn was stopped before this call ended."))
+        if run.has_ended:
+            for call_id in self._open_calls:
+                parts.append(Result(call_id, "", "The turn was stopped before this call ended."))
         end = End(
             result=run.result,
             failure=run.failure,
