@@ -10,6 +10,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 from starlette.routing import BaseRoute
 from typing_extensions import Self
 
@@ -23,24 +24,32 @@ from mochi_server.tools.discovery import ToolCatalogue
 __all__ = ["ThreadedServer", "check_scenario"]
 
 
+class GivenSettings(MochiServerSettings):
+    """Settings that are not read from the environment."""
+
+    @classmethod
+    def settings_customise_sources(  # type: ignore[override]  # the sources are passed by name
+        cls, _: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
 class ThreadedServer:
     """Server in a thread. Use it as a context manager.
 
     Args:
         settings: Settings of the server, by name. The other settings have their default values,
             except that the server uses a free port and background summaries are disabled. The
-            server ignores environment variables.
+            server ignores the environment variables of settings. For ``client``, pass
+            ``api_keys``, not only a keys file.
 
     Attributes:
         url: URL of the server.
     """
 
     def __init__(self, **settings: Any) -> None:
-        defaults = MochiServerSettings.model_construct().model_dump() | {
-            "port": 0,
-            "summarization_enabled": False,
-        }
-        values = MochiServerSettings(**defaults | settings)
+        own_defaults = {"port": 0, "summarization_enabled": False}
+        values = GivenSettings(**own_defaults | settings)
         self._listener = listen(values.host, values.port)
         host, port = self._listener.getsockname()[:2]
         self.url = local_url(host, port)
@@ -118,7 +127,7 @@ def check_scenario(path: Path, **settings: Any) -> None:
     names = {result["tool"] for result in results}
     tools = {name: recorded_tool(name, results) for name in names}
     recorded["session"]["tool_settings"] |= {"tools": sorted(tools), "tool_group": None}
-    recorded["session"]["agent_settings"] = None
+    recorded["session"]["agent_settings"] = None  # the recorded tools include the agents
     with ThreadedServer(**settings) as server:
         server.app.state.services.tools.discovery.cached = ToolCatalogue(tools)
         for number, difference in enumerate(differences(recorded, server.client), 1):

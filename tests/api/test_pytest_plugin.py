@@ -70,6 +70,14 @@ def test_environment_does_not_change_settings(
     assert (tmp_path / "test").exists()
 
 
+def test_own_agents_have_their_sessions_beside_them(tmp_path: Path, mochi_stub: Any) -> None:
+    """Settings that a test does not give follow those that it gives, as on the command line."""
+    agents = str(tmp_path / "mine")
+    server = ThreadedServer(data_dir=str(tmp_path), ollama_host=mochi_stub.url, agents_dir=agents)
+    with server:
+        assert server.app.state.settings.agent_chats_dir == str(Path(agents, "agent_chats"))
+
+
 def test_client_reaches_a_server_on_an_ipv6_address(tmp_path: Path, mochi_stub: Any) -> None:
     with ThreadedServer(data_dir=str(tmp_path), ollama_host=mochi_stub.url, host="::1") as server:
         assert server.url.startswith("http://[::1]:")

@@ -15,13 +15,12 @@ import anyio
 import httpx
 import uvicorn
 from fastapi import FastAPI
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 from typing_extensions import Self
 
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import DEFAULT_COMPONENTS, Components
-from mochi_server.testing import share_routes
+from mochi_server.testing import GivenSettings, share_routes
 from mochi_server.web.http_protocol import StrictHttpProtocol
 from tests.support.api import Api
 from tests.support.cluster import Cluster
@@ -32,16 +31,6 @@ SERVERS = "MOCHI_TEST_SERVERS"
 
 If unset, one server runs in a thread.
 """
-
-
-class GivenSettings(MochiServerSettings):
-    """Settings that are not read from the environment: looking up all their names takes 3 ms."""
-
-    @classmethod
-    def settings_customise_sources(  # type: ignore[override]  # the sources are passed by name
-        cls, _: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **__: Any
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
 
 
 class RunningServer:
