@@ -192,5 +192,7 @@ def test_damaged_usage_file_counts_as_empty(stub: StubServer, tmp_path: Path) ->
     (tmp_path / "usage").mkdir()
     for name in ("2927-01-31.json", "notes.json"):
         (tmp_path / "usage" / name).write_text("{")
+    row = {"key": "ann", "model": "mochi", "requests": "x", "prompt_tokens": 1, "answer_tokens": 1}
+    (tmp_path / "usage" / "2927-02-01.json").write_text(json.dumps({"usage": [row]}))
     with RunningServer(tmp_path, stub.url, api_keys_file=str(keys)) as server:
         assert usage(as_key(server, "ann"))["usage"] == []

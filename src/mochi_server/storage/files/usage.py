@@ -11,6 +11,7 @@ from mochi_server.sessions.usage import Usage, UsageKey, UsageStore, joined, sel
 from mochi_server.storage.files import atomic_files
 
 _NAME = re.compile(r"\d{4}-\d\d-\d\d\.json")
+_COUNTS = ("requests", "prompt_tokens", "answer_tokens")
 
 logger = logging.getLogger(__name__)
 
@@ -51,17 +52,14 @@ class FileUsageStore(UsageStore):
 def _encode(entries: Mapping[UsageKey, Usage]) -> bytes:
     rows = []
     for key, usage in sorted(entries.items()):
-        counts = {
-            "requests": usage.requests,
-            "prompt_tokens": usage.prompt_tokens,
-            "answer_tokens": usage.answer_tokens,
-        }
+        counts = {name: getattr(usage, name) for name in _COUNTS}
         rows.append({"key": key.key, "model": key.model, **counts})
     return json.dumps({"usage": rows}, indent=1).encode()
 
 
 def _read(path: Path) -> dict[UsageKey, Usage]:
-    """Return the usage in the file of a day. A missing or invalid file counts as empty.
+    """Return the usage in the file of a day. A missing or invalid file counts as empty. The next
+    usage of that day replaces it.
 
     Raises OSError.
     """
@@ -73,7 +71,10 @@ def _read(path: Path) -> dict[UsageKey, Usage]:
     try:
         for row in json.loads(content)["usage"]:
             key = UsageKey(path.stem, row["key"], row["model"])
-            entries[key] = Usage(row["requests"], row["prompt_tokens"], row["answer_tokens"])
+            counts = [row[name] for name in _COUNTS]
+            if not all(isinstance(count, int) for count in counts):
+                raise TypeError(f"counts: expected integers, found {counts}")
+            entries[key] = Usage(*counts)
     except (ValueError, TypeError, LookupError):
         logger.warning("Usage file invalid path=%s", path)
         return {}
