@@ -185,6 +185,13 @@ models:
         assert (len(answer["message"]["content"]), answer["eval_count"]) == (12, 3)
 
 
+def test_parameter_size_needs_no_unit(tmp_path: Path) -> None:
+    with stub_with_config(tmp_path, 'models: {a: [{_model: {parameter_size: "8.6"}}]}') as stub:
+        shown = send_request(stub, "POST", "/api/show", {"model": "a"})
+        assert shown.status == 200
+        assert shown.json["details"]["parameter_size"] == "8.6"
+
+
 def test_answered_tool_calls_are_not_repeated(tmp_path: Path) -> None:
     text = "models: {caller: [{_default: {type: message, tool_calls: [{name: now}]}}]}"
     with stub_with_config(tmp_path, text) as stub:

@@ -89,8 +89,8 @@ class Model:
         load_time: Seconds to load the model. If 0, there is no delay, but responses report 100 ms
             for a reload.
         remote: Remote model, if this is a cloud model.
-        out_of_memory_above: Largest context in tokens that fits into memory. A load with a larger
-            context fails.
+        out_of_memory_above: Largest context in tokens that fits into memory. A load that requests a
+            larger one fails. A context that the stub chooses is lowered first.
         weights: Digest of the weights.
         manifest: Digest of the manifest.
     """
@@ -200,9 +200,8 @@ def _parameter_count(parameter_size: str) -> int:
         return 0
     unit = _PARAMETER_UNITS.get(parameter_size[-1])
     if unit is None:
-        return int(parameter_size)
-    count = float(parameter_size[:-1])
-    return round(count * unit)
+        return round(float(parameter_size))
+    return round(float(parameter_size[:-1]) * unit)
 
 
 def effective_context(
