@@ -231,6 +231,7 @@ def test_model_that_refuses_is_an_error(
     stubborn.stream, model.answer, model.first = stream, answer, lambda _: Reply.of("No.")
     refusal = stubborn.refused()
     assert (refusal.status_code, refusal.code) == (502, "tool_not_called")
+    assert refusal.param is None
     assert "tool_choice" in refusal.message
     assert len(stubborn.sent) == 2
 

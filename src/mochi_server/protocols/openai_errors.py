@@ -38,14 +38,14 @@ class OpenAIError(Schema):
 
 
 class OpenAIErrorEnvelope(Schema):
-    """Response body of every error of the routes under `/v1`."""
+    """Response body of every error of OpenAI's routes under `/v1`."""
 
     error: OpenAIError
 
 
 def http_status(error: MochiError) -> int:
-    """Return the HTTP status of an error in a completion: 400 for 422, and for a busy Ollama the
-    status it sent.
+    """Return the HTTP status of an error in OpenAI's and Anthropic's APIs: 400 for 422, and the
+    ``upstream_status`` of ``OllamaBusy``, which is 503 if this server's own queue is full.
     """
     if isinstance(error, OllamaBusy):
         return int(error.details["upstream_status"])
@@ -66,7 +66,7 @@ def openai_error(error: MochiError) -> dict[str, Any]:
     }
     if isinstance(error, ValidationFailed):
         fields |= _first_problem(error)
-    elif "model" in error.details or isinstance(error, AgentNotFound):
+    elif isinstance(error, AgentNotFound) or ("model" in error.details and error.status < 500):
         fields["param"] = "model"
     return {"error": fields}
 
