@@ -61,7 +61,7 @@ class TurnControl:
         self.request: ApprovalRequest | None = None
         """Request for the decision that the turn waits for."""
         self.is_suspending = False
-        """Whether the task ends because the turn waits, so that the turn cannot be cancelled."""
+        """Whether ``suspend`` has ended the wait of the task, which cannot be cancelled then."""
         self.ends_for_shutdown = False
         """Whether a shutdown ends the task.
 

@@ -16,7 +16,7 @@ MINUTE_SECONDS = 60
 class CountedTurn(NamedTuple):
     """Turn that counts as running."""
 
-    turn_id: str
+    turn_id: str  # of this count only
     key: str  # name of the API key
     began: float | None = None
     """Unix time in seconds from which the turn counts as started, or None if it does not."""
@@ -40,7 +40,10 @@ class TurnCounter(Protocol):
         raise NotImplementedError
 
     async def end(self, turn: CountedTurn, *, has_started: bool) -> None:
-        """Count a turn no longer as running, and if not ``has_started``, nor as started."""
+        """Count a turn no longer as running, and if not ``has_started``, nor as started.
+
+        The turn may never have been counted.
+        """
 
 
 def check_limits(caller: Caller, running: int, began: Sequence[float], now: float) -> None:

@@ -45,7 +45,8 @@ class AiSdkEncoder(InteractiveEncoder):
         chunk = _chunk(
             "tool-approval-request", toolCallId=part.call_id, approvalId=part.confirmation_id
         )
-        return chunk + super().approval(part)
+        super().approval(part)  # suspends the stream
+        return chunk
 
     def result(self, part: Result) -> bytes:
         return self.close_block() + _result(part)

@@ -143,7 +143,7 @@ class ResponseRequest(
 
     @property
     def text_format(self) -> PlainFormat | SchemaTextFormat | None:
-        """Format of the answer, or None for plain text."""
+        """Format of the answer, or None if the request sets none. A session then uses its own."""
         return self.text.format if self.text else None
 
     def repeated_fields(self) -> dict[str, Any]:

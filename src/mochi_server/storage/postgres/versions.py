@@ -83,7 +83,8 @@ async def change_versions(
     new: Sequence[Message],
     change: VersionChange,
 ) -> tuple[SessionRow, ChangedVersions, list[str]]:
-    """Store the versions after ``new`` messages replace those from position ``start``.
+    """Store the versions that follow when ``new`` messages replace those from position ``start``,
+    which are still stored.
 
     Return the changed session row, which the caller stores, the versions, and the hashes of the
     images of deleted versions. Other messages may still reference these images.
