@@ -355,6 +355,22 @@ def test_words_of_the_message_that_the_schema_forbids_are_not_used(
     jsonschema.validate(arguments, schema, format_checker=jsonschema.FormatChecker())
 
 
+@cases(
+    "limits",
+    [
+        {"minLength": None, "maxLength": None},
+        {"minimum": None, "maximum": None},
+        {"exclusiveMinimum": None, "exclusiveMaximum": None},
+        {"minimum": 0, "exclusiveMinimum": True},  # of draft 4
+        {"maximum": 9, "exclusiveMaximum": False},
+    ],
+)
+@cases("kind", ["string", "number"])
+def test_limit_that_is_no_number_is_ignored(kind: str, limits: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": kind, **limits}}, "required": ["x"]}
+    assert call(schema, "x=0.5").arguments == {"x": "0.5" if kind == "string" else 0.5}
+
+
 def test_required_call_has_optional_arguments(stub: StubServer) -> None:
     schema = {
         "type": "object",

@@ -403,7 +403,7 @@ def _number(schema: Schema, offset: int, *, whole: bool) -> int | float:
         distance = (high - start) * share
     value = start + distance
     multiple = schema.get("multipleOf")
-    if not _is_finite(multiple) or multiple <= 0:
+    if not is_finite(multiple) or multiple <= 0:
         multiple = None
     if whole:
         # The integers among the multiples of p/q are the multiples of p.
@@ -438,9 +438,9 @@ def _nearest_multiple(value: float, step: float, low: float, high: float) -> int
 def _lower_limit(minimum: Any, exclusive: Any, *, whole: bool) -> float:
     """Return the least number that both minimums permit."""
     limits: list[float] = [-math.inf]
-    if _is_finite(minimum):
+    if is_finite(minimum):
         limits.append(minimum)
-    if _is_finite(exclusive):
+    if is_finite(exclusive):
         next_number = math.floor(exclusive) + 1 if whole else exclusive + _margin(exclusive)
         limits.append(next_number)
     lowest = max(limits)
@@ -452,9 +452,9 @@ def _lower_limit(minimum: Any, exclusive: Any, *, whole: bool) -> float:
 def _upper_limit(maximum: Any, exclusive: Any, *, whole: bool) -> float:
     """Return the largest number that both maximums permit."""
     limits: list[float] = [math.inf]
-    if _is_finite(maximum):
+    if is_finite(maximum):
         limits.append(maximum)
-    if _is_finite(exclusive):
+    if is_finite(exclusive):
         next_number = math.ceil(exclusive) - 1 if whole else exclusive - _margin(exclusive)
         limits.append(next_number)
     highest = min(limits)
@@ -468,7 +468,8 @@ def _margin(limit: float) -> float:
     return max(abs(limit), 1) * 1e-6
 
 
-def _is_finite(value: Any) -> TypeGuard[float]:
+def is_finite(value: Any) -> TypeGuard[float]:
+    """Return whether a value of JSON is a finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return math.isfinite(value)

@@ -13,7 +13,7 @@ from typing import Any
 from mochi_stub.prompt import ToolCall
 from mochi_stub.recorded_reply import listed
 from mochi_stub.replies import stable_hash
-from mochi_stub.replies.schema_sample import Schema, schema_sample
+from mochi_stub.replies.schema_sample import Schema, is_finite, schema_sample
 
 _MISSING = object()
 _WORD = re.compile(r"[^\W_]{3,}")
@@ -345,19 +345,27 @@ def _permits(schema: Schema, value: str | float) -> bool:
 
 
 def _permits_length(schema: Schema, length: int) -> bool:
-    shortest = schema.get("minLength", 0)
-    longest = schema.get("maxLength", math.inf)
-    return bool(shortest <= length <= longest)
+    shortest = _limit(schema, "minLength", 0)
+    longest = _limit(schema, "maxLength", math.inf)
+    return shortest <= length <= longest
 
 
 def _permits_number(schema: Schema, number: float) -> bool:
-    lowest = schema.get("minimum", -math.inf)
-    highest = schema.get("maximum", math.inf)
+    lowest = _limit(schema, "minimum", -math.inf)
+    highest = _limit(schema, "maximum", math.inf)
     if not lowest <= number <= highest:
         return False
-    above = schema.get("exclusiveMinimum", -math.inf)
-    below = schema.get("exclusiveMaximum", math.inf)
-    return bool(above < number < below)
+    above = _limit(schema, "exclusiveMinimum", -math.inf)
+    below = _limit(schema, "exclusiveMaximum", math.inf)
+    return above < number < below
+
+
+def _limit(schema: Schema, keyword: str, default: float) -> float:
+    """Return a limit, or the default if it is missing or not a number, such as a null."""
+    limit = schema.get(keyword)
+    if is_finite(limit):
+        return limit
+    return default
 
 
 def _converted(value: str, declared: Schema) -> Any:
