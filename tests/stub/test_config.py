@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import Message, Prompt, Reasoning, StubServer, Text
+from mochi_stub import Cut, Failure, Message, Prompt, Reasoning, StubServer, Text
 from mochi_stub.config import load, validate_config
 from mochi_stub.replies.chunks import pieces, planned_end
 from mochi_stub.resolver import resolve
@@ -492,6 +492,30 @@ def test_stream_settings_of_a_model_apply_to_replies_without_a_rule(
     prompt = Prompt("broken", messages=(Message("user", text),))
     first, second, _ = pieces(resolve(prompt, load(tmp_path / "config.yaml")))
     assert second.due - first.due > 10e9
+
+
+@pytest.mark.parametrize(
+    ("count", "ending", "kinds"),
+    [
+        pytest.param(0, "fail: {status: 503}", [Failure], id="error"),
+        pytest.param(0, "cut_after: 0", [Cut], id="cut"),
+        pytest.param(0, "cut_after: 0, fail: {status: 503}", [Cut], id="cut before error"),
+        pytest.param(1, "fail: {after: 1}", [Text, Failure], id="after a chunk"),
+        pytest.param(9, "fail: {after: 9}", [Text, Text, Failure], id="after the last chunk"),
+        pytest.param(9, "cut_after: 9, fail: {after: 9}", [Text, Text, Cut], id="all at the end"),
+    ],
+)
+def test_pause_comes_before_an_end_at_the_same_chunk(
+    tmp_path: Path, count: int, ending: str, kinds: list[type]
+) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "models: {bot: [{_default: {type: message, content: [one, two], "
+        f"pause: {{seconds: 10, after: {count}}}, {ending}}}}}]}}"
+    )
+    prompt = Prompt("bot", messages=(Message("user", "hello"),))
+    found = list(pieces(resolve(prompt, load(tmp_path / "config.yaml"))))
+    assert [piece.kind for piece in found] == kinds
+    assert found[-1].due >= 10e9
 
 
 def test_stream_settings_of_a_model_apply_to_the_text_of_tool_results(tmp_path: Path) -> None:

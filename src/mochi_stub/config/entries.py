@@ -104,7 +104,7 @@ class ReplySettings(Entry):
 
     def applied_to(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
         """Return the reply with all settings applied: chunk size, speed, pause, premature end and
-        error.
+        error. After the same number of chunks, they apply in this order.
 
         A changed reply loses its recorded frames. Embeddings have no text, so their replies stay
         unchanged.
@@ -113,13 +113,14 @@ class ReplySettings(Entry):
             return reply
         paced = self._paced(reply, model, prompt)
         reply = replace(paced, frames=None)
+        # each part is inserted before the earlier ones with the same count
+        if self.fail:
+            reply = _insert(reply, self.fail.after, self.fail.failure)
+        if self.cut_after is not None:
+            reply = _insert(reply, self.cut_after, Cut())
         if self.pause:
             pause = Pause(self.pause.seconds)
             reply = _insert(reply, self.pause.after, pause)
-        if self.cut_after is not None:
-            reply = _insert(reply, self.cut_after, Cut())
-        if self.fail:
-            reply = _insert(reply, self.fail.after, self.fail.failure)
         return reply
 
     def _paced(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
@@ -160,7 +161,7 @@ STREAM = tuple(ReplySettings.model_fields)
 
 def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
     """Return the reply with a part after `count` chunks of reasoning and text, or at its end if it
-    has fewer.
+    has fewer: before its last parts if they are a failure or a cut.
     """
     parts: list[Part] = []
     for index, part in enumerate(reply.parts):
@@ -177,7 +178,10 @@ def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
         count -= len(chunks)
         divided = replace(part, content=chunks)
         parts.append(divided)
-    parts.append(inserted)
+    end = len(parts)
+    while end and isinstance(parts[end - 1], (Cut, Failure)):
+        end -= 1
+    parts.insert(end, inserted)
     return replace(reply, parts=parts)
 
 
