@@ -8,6 +8,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -96,7 +97,8 @@ class StubServer:
     def start(self) -> Self:
         """Start the server and return it when it accepts requests.
 
-        Raises OSError if the port is in use.
+        Raises OSError if the port is in use, or the error that ended the server before it accepted
+        requests.
         """
         try:
             listener = _bind(self.host, self.port)
@@ -107,7 +109,7 @@ class StubServer:
         self.port = listener.getsockname()[1]
         self._loop: asyncio.AbstractEventLoop = loops.new_event_loop()
         self._grace: asyncio.Future[float] = self._loop.create_future()
-        running = threading.Event()
+        running = Future[None]()
         self._thread = threading.Thread(
             target=self._run,
             args=(listener, running),
@@ -115,7 +117,11 @@ class StubServer:
             daemon=True,
         )
         self._thread.start()
-        running.wait()
+        error = running.exception()  # waits until the server runs or fails
+        if error is not None:
+            self._thread.join()
+            self._thread = None
+            raise error
         return self
 
     def stop(self, grace: float = 0.0) -> None:
@@ -198,16 +204,19 @@ class StubServer:
         seed = reply.pace.seed + self.seed
         return replace(reply, pace=replace(reply.pace, seed=seed))
 
-    def _run(self, listener: socket.socket, running: threading.Event) -> None:
+    def _run(self, listener: socket.socket, running: Future[None]) -> None:
         try:
             self._loop.run_until_complete(self._serve(listener, running))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        except Exception as error:
+            if running.done():
+                raise
+            running.set_exception(error)
         finally:
-            running.set()  # also after an error, so that `start` returns
             self._loop.close()
             listener.close()
 
-    async def _serve(self, listener: socket.socket, running: threading.Event) -> None:
+    async def _serve(self, listener: socket.socket, running: Future[None]) -> None:
         application = web.Application(client_max_size=0)  # bodies of any size
         app = self._app()
         application.router.add_route("*", "/{path:.*}", app.respond)
@@ -217,7 +226,7 @@ class StubServer:
         requests = cast(web.Server, runner.server)
         accept = partial(Connection, requests, self._loop)
         server = await self._loop.create_server(accept, sock=listener, backlog=2048)
-        running.set()
+        running.set_result(None)
         grace = await self._grace
         server.close()
         await asyncio.sleep(0)  # connections that were accepted last join the others

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,18 @@ def test_used_port_can_be_replaced_by_a_free_one() -> None:
     with StubServer() as first, StubServer(port=first.port, fall_back_to_free_port=True) as second:
         assert second.port != first.port
         assert send_request(second, "GET", "/").status == 200
+
+
+def test_start_raises_the_error_that_prevents_it() -> None:
+    threads = threading.active_count()
+    names: Any = ["mochi"]
+    stub = StubServer(models=names)
+    with pytest.raises(AttributeError, match="name"):
+        stub.start()
+    assert threading.active_count() == threads
+    with pytest.raises(ConnectionError):
+        send_request(stub, "GET", "/")
+    stub.stop()
 
 
 def test_stopped_server_can_start_again() -> None:
