@@ -175,6 +175,18 @@ def test_other_choices_require_no_call(stub: StubServer, path: str, choice: Any)
     assert calls(path, send_request(stub, "POST", path, body(path, choice))) == []
 
 
+@cases("mode", ["auto", "required"])
+def test_choice_of_only_custom_tools_calls_no_function(stub: StubServer, mode: str) -> None:
+    allowed = {"mode": mode, "tools": [{"type": "custom", "name": "shell"}]}
+    choices = {
+        CHAT: {"type": "allowed_tools", "allowed_tools": allowed},
+        RESPONSE: {"type": "allowed_tools", **allowed},
+    }
+    for path, choice in choices.items():
+        request = body(path, choice, "call book", "mochi-demo")
+        assert calls(path, send_request(stub, "POST", path, request)) == []
+
+
 @cases("model", ["mochi", "echo", "map", "mirror", "task", "thinker", "weirdo", "token-stream"])
 def test_packaged_models_make_the_required_call(stub: StubServer, model: str) -> None:
     required = body(CHAT, {"type": "function", "function": {"name": "book"}}, "hello", model)

@@ -333,8 +333,9 @@ def chat_model(stub: Stub, body: JsonObject, endpoint: str) -> Model:
 def select_tools(choice: Any, tools: Sequence[JsonObject]) -> tuple[Tools, Tools]:
     """Return the tools that the model may call, and the tools of which it must call one.
 
-    A choice of a tool other than a function requires no call. Raises HttpError if the request does
-    not offer a function that the choice names or requires.
+    A choice of a tool other than a function requires no call. If `allowed_tools` lists only such
+    tools, both are empty. Raises HttpError if the request does not offer a function that the choice
+    names or requires.
     """
     if not isinstance(choice, Mapping):
         return choose_tools(tools, choice or "auto")
@@ -350,6 +351,8 @@ def select_tools(choice: Any, tools: Sequence[JsonObject]) -> tuple[Tools, Tools
         if tool["type"] == "function":
             function = tool.get("function", tool)
             names.append(function.get("name"))
+    if not names:
+        return (), ()
     _, allowed = choose_tools(tools, "required", names)
     if details["mode"] == "required":
         return allowed, allowed
