@@ -207,6 +207,7 @@ def test_items_of_all_kinds_reach_the_model() -> None:
             ],
         },
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]},
+        {"type": "reasoning", "id": "rs_2", "summary": [{"type": "summary_text", "text": "ah"}]},
         {
             "type": "message",
             "role": "assistant",
@@ -239,7 +240,7 @@ def test_items_of_all_kinds_reach_the_model() -> None:
         ("system", "be brief"),
     ]
     assert (user.content, user.images) == ("look", 1)
-    assert (assistant.thinking, assistant.content) == ("hm", "let me")
+    assert (assistant.thinking, assistant.content) == ("hm\nah", "let me")
     assert assistant.tool_calls == (ToolCall("now", {}, "c1"), ToolCall("now", {"a": 1}, "c2"))
     assert (tool.role, tool.content, tool.tool_call_id) == ("tool", "noon", "c1")
     assert tool.images == 1

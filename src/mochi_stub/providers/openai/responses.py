@@ -191,10 +191,11 @@ def _belong_together(first: Message, second: Message) -> bool:
 
 
 def _joined(first: Message, second: Message) -> Message:
+    thoughts = filter(None, (first.thinking, second.thinking))
     return Message(
         "assistant",
         content=first.content or second.content,
-        thinking=first.thinking or second.thinking,
+        thinking="\n".join(thoughts),
         tool_calls=(*first.tool_calls, *second.tool_calls),
     )
 
