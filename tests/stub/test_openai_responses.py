@@ -291,9 +291,11 @@ def test_items_of_tools_that_openai_runs_have_no_effect() -> None:
 def test_answer_repeats_the_parameters_of_the_request(client: openai.OpenAI) -> None:
     parameters: dict[str, Any] = {
         "instructions": "be kind",
+        "max_tool_calls": 3,
         "metadata": {"a": "b"},
         "temperature": 0.5,
         "tools": TOOLS,
+        "user": "ann",
     }
     answer = client.responses.create(model="mochi", input="hello", **parameters)
     echoed = answer.to_dict()

@@ -78,6 +78,7 @@ RESPONSE = schema(
         "tool_choice": requests.tool_choice(requests.NAMED, requests.ALLOWED),
         "parallel_tool_calls": bool,
         "max_output_tokens": integer(1),
+        "max_tool_calls": integer(1),
         "temperature": float,
         "top_p": float,
         "reasoning": {"effort": requests.EFFORT, "summary": str},
@@ -87,6 +88,7 @@ RESPONSE = schema(
         "stream": bool,
         "background": bool,
         "truncation": str,
+        "user": str,
         "include": [str],
         "top_logprobs": integer(0, 20),
     }
@@ -111,7 +113,10 @@ _DEFAULTS: JsonObject = {
     "truncation": "disabled",
     "user": None,
 }
-"""Fields of a response with the values that they have if the request does not set them."""
+"""Fields of a response with the values that they have if the request does not set them.
+
+The service tier is always `default`, which OpenAI also reports for the tier `auto`.
+"""
 _FIRST_ITEM_ID = 1000
 """Index from which the first item ID is generated.
 
