@@ -87,6 +87,37 @@ SCHEMAS: list[Any] = [
             {"required": ["b"]},
         ]
     },
+    {
+        "allOf": [
+            {"$ref": "#/$defs/Base"},
+            {
+                "properties": {
+                    "n": {"minimum": 10, "maximum": 12},
+                    "name": {"maxLength": 3},
+                    "tags": {"minItems": 4},
+                    "never": False,
+                }
+            },
+        ],
+        "$defs": {
+            "Base": {
+                "type": "object",
+                "properties": {
+                    "n": {"$ref": "#/$defs/Count"},
+                    "name": {"type": "string", "minLength": 2, "maxLength": 20},
+                    "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                    "never": {"type": "string"},
+                },
+                "required": ["n", "name", "tags"],
+            },
+            "Count": {"type": "integer", "minimum": 0, "maximum": 100},
+        },
+    },
+    {
+        "type": "integer",
+        "minimum": 3,
+        "allOf": [{"minimum": 1, "maximum": 5}, {"exclusiveMinimum": 4}],
+    },
     {"oneOf": [{"type": "integer", "minimum": 5}, {"type": "string"}]},
     {"anyOf": [False, {"type": "string", "minLength": 2}]},
     {"$ref": "#/$defs/Node", "$defs": {"Node": NODE}},
@@ -173,6 +204,26 @@ def test_string_format_is_kept(format_: str) -> None:
 )
 def test_invalid_schema_does_not_crash(schema: Any) -> None:
     schema_sample(schema)
+
+
+@cases(
+    "schema",
+    [
+        {"type": "integer", "minimum": 5, "maximum": 3},
+        {"type": "number", "minimum": 5, "maximum": 3},
+        {"type": "number", "minimum": 5, "exclusiveMaximum": 5},
+        {"type": "string", "minLength": 5, "maxLength": 3},
+        {"type": "string", "minLength": 10**12},
+        {"type": "array", "minItems": 2, "maxItems": 1},
+        {"type": "object", "minProperties": 2, "maxProperties": 1},
+        {"type": "object", "required": ["a", "b"], "maxProperties": 1},
+        {"type": "string", "allOf": [False]},
+    ],
+    ids=str,
+)
+def test_impossible_alternative_is_not_used(schema: Any) -> None:
+    assert schema_sample(schema) == {}
+    assert schema_sample({"anyOf": [schema, {"const": "possible"}]}) == "possible"
 
 
 def test_recursive_schema_ends() -> None:

@@ -143,6 +143,13 @@ _TYPE_KEYWORDS = {
 }
 
 
+_STRICTER: Mapping[str, Callable[[list[float]], float]] = {
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), max),
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), min),
+}
+"""Function that returns the strictest of several values of a keyword."""
+
+
 class _Impossible(Exception):
     """No value of finite size is valid for the schema."""
 
@@ -216,6 +223,8 @@ class _Sampler:
             refs = (*refs, ref)
             parts.append(self._referenced(ref))
         for part in parts:
+            if part is False:
+                raise _Impossible
             resolved, refs = self._resolved(_mapping(part), refs)
             merged = _merged(resolved, merged)
         return merged, refs
@@ -265,6 +274,8 @@ class _Sampler:
             name = f"key{number}"
             if name not in properties:
                 sample[name] = self.make(extra, f"{path}/{name}", refs)
+        if len(sample) > _count(schema.get("maxProperties"), MAX_VALUES):
+            raise _Impossible
         return sample
 
     def _array(self, schema: Schema, path: str, refs: Refs) -> list[Any]:
@@ -277,6 +288,8 @@ class _Sampler:
             usual = 1 + self._pick(path, 2)
         wanted = max(least, usual)
         length = min(wanted, _count(schema.get("maxItems"), wanted))
+        if length < least:
+            raise _Impossible
         are_unique = bool(schema.get("uniqueItems"))
         items: list[Any] = []
         for index in range(length):
@@ -312,9 +325,11 @@ class _Sampler:
         name = schema.get("format")
         if isinstance(name, str) and name in FORMATS:
             return FORMATS[name]
-        shortest = _count(schema.get("minLength"), 0)
-        least = min(shortest, MAX_LENGTH)
-        most = _count(schema.get("maxLength"), MAX_LENGTH)
+        least = _count(schema.get("minLength"), 0)
+        longest = _count(schema.get("maxLength"), MAX_LENGTH)
+        most = min(longest, MAX_LENGTH)
+        if least > most:
+            raise _Impossible
         start = self._pick(path, len(WORDS))
         words = 2 + self._pick(f"{path}~", 4)
         end = start + max(words, least // 3)
@@ -373,14 +388,26 @@ def _type(schema: Schema) -> str:
 
 
 def _merged(first: Schema, second: Schema) -> dict[str, Any]:
+    """Return a schema with the keywords of both.
+
+    Of two limits the stricter one is taken. A property that both declare must be valid for both. Of
+    other keywords the second value is taken.
+    """
     merged = {**first, **second}
-    properties: dict[str, Any] = {}
-    required: list[Any] = []
-    for schema in (first, second):
-        properties.update(_mapping(schema.get("properties")))
-        required += _list(schema.get("required"))
+    for keyword, strictest in _STRICTER.items():
+        values = [first.get(keyword), second.get(keyword)]
+        limits = list(filter(is_finite, values))
+        if limits:
+            merged[keyword] = strictest(limits)
+    properties = dict(_mapping(first.get("properties")))
+    for name, declared in _mapping(second.get("properties")).items():
+        earlier = properties.get(name, declared)
+        properties[name] = declared
+        if earlier != declared:
+            properties[name] = {"allOf": [declared, earlier]}
     if properties:
         merged["properties"] = properties
+    required = [*_list(first.get("required")), *_list(second.get("required"))]
     if required:
         merged["required"] = required
     return merged
@@ -394,6 +421,8 @@ def _number(schema: Schema, offset: int, *, whole: bool) -> int | float:
     """
     low = _lower_limit(schema.get("minimum"), schema.get("exclusiveMinimum"), whole=whole)
     high = _upper_limit(schema.get("maximum"), schema.get("exclusiveMaximum"), whole=whole)
+    if low > high:
+        raise _Impossible
     start = low
     if low == -math.inf:
         start = min(0, high)
