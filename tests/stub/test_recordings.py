@@ -317,6 +317,32 @@ def test_recorded_thinking_tokens_and_stop_sequence_of_anthropic(tmp_path: Path)
         assert (reply.stop_sequence, reply.usage) == ("END", Usage(output=9, reasoning=4))
 
 
+def test_recorded_calls_of_tools_that_anthropic_runs_are_ignored(tmp_path: Path) -> None:
+    server_call = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"q": "x"}}
+    call = {"type": "tool_use", "id": "c1", "name": "now", "input": {}}
+    whole = {"content": [server_call, {**call, "input": {"a": 1}}]}
+    stream = [
+        {"type": "content_block_start", "index": 0, "content_block": {**server_call, "input": {}}},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "input_json_delta", "partial_json": '{"q":"x"}'},
+        },
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": call},
+        {
+            "type": "content_block_delta",
+            "index": 1,
+            "delta": {"type": "input_json_delta", "partial_json": '{"a":1}'},
+        },
+        {"type": "content_block_stop", "index": 1},
+        {"type": "message_stop"},
+    ]
+    for body in (whole, stream):
+        reply = reply_of(write_recording(tmp_path, "https://x/v1/messages", body))
+        assert reply.tool_calls == [ToolCall("now", {"a": 1}, "c1")]
+
+
 @cases("name", EXCHANGES)
 def test_recordings_of_all_apis_have_the_same_answer(tmp_path: Path, name: str) -> None:
     url, body = EXCHANGES[name]

@@ -491,7 +491,9 @@ def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
     for index, block in blocks:
         builder.add(Text, get(block, "text"))
         builder.add(Reasoning, get(block, "thinking"))
-        if get(block, "type") in ("tool_use", "input_json_delta"):
+        kind = get(block, "type")
+        # a delta can also belong to the call of a tool that Anthropic runs
+        if kind == "tool_use" or (kind == "input_json_delta" and index in builder.calls):
             builder.add_call_part(index, block, get(block, "id"))
     stop_sequence = get(delta, "stop_sequence") or get(body, "stop_sequence")
     if stop_sequence:
