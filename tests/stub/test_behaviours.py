@@ -334,6 +334,23 @@ def test_summary_is_built_from_the_conversation() -> None:
     )
 
 
+@pytest.mark.parametrize("limit", [4, 4.0])
+def test_summary_keeps_the_limits_of_its_schema(limit: float) -> None:
+    limited = {
+        "type": "object",
+        "properties": {
+            "summary": {"type": "string", "maxLength": limit},
+            "topics": {"type": "array", "items": {"type": "string"}, "maxItems": limit},
+        },
+        "required": ["summary", "topics"],
+    }
+    request = Message("user", "Summarize the conversation above in a few sentences.")
+    reply = resolve(Prompt("mochi", messages=(*TURNS, request), format=limited))
+    answer = json.loads(reply.text)
+    assert answer["summary"] == "User"
+    assert len(answer["topics"]) == 4
+
+
 def test_summary_begins_with_the_first_topic() -> None:
     turns = (Message("user", "Hello!"), Message("assistant", "Lorem ipsum. Hello!"), *TURNS)
     reply = resolve(

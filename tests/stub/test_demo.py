@@ -250,7 +250,15 @@ def test_tool_is_called_before_the_prompted_reply() -> None:
 
 
 @cases(
-    "text", [f"What is {json.dumps(SCHEMA)}?", "Answer in JSON.", 'Return JSON such as {"a": 1} {']
+    "text",
+    [
+        f"What is {json.dumps(SCHEMA)}?",
+        "Answer in JSON.",
+        'Return JSON such as {"a": 1} {',
+        f'Return JSON such as {{"a": {"9" * 5000}}}',
+        f'Return JSON such as {{"a": {"[" * 20_000}',
+    ],
+    ids=lambda text: text[:40],
 )
 def test_text_without_a_request_for_an_instance_gets_a_sentence(text: str) -> None:
     assert reply_to(text).text.startswith("You ")

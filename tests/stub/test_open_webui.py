@@ -201,5 +201,11 @@ def test_function_call_is_chosen_by_meaning(
 
 
 def test_messages_that_are_not_tasks_are_echoed(stub: StubServer) -> None:
-    for text in ("hello", "### Task:\nSay hello.", "### Task:\nJSON format: {broken"):
+    huge = "9" * 5000
+    for text in (
+        "hello",
+        "### Task:\nSay hello.",
+        "### Task:\nJSON format: {broken",
+        f'### Task:\nJSON format: {{"title": {huge}}}',
+    ):
         assert contents(send_message(stub, text, "task").lines).endswith(f" {text}")

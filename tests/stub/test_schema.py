@@ -27,6 +27,7 @@ SCHEMAS: list[Any] = [
     {"type": "string"},
     {"type": "string", "minLength": 80, "maxLength": 90},
     {"type": "string", "maxLength": 3},
+    {"type": "string", "minLength": 3.0, "maxLength": 4.0},
     {"type": "string", "pattern": r"^[A-Z]{3}-\d{4}$"},
     {"type": "string", "pattern": r"^(\+\d{1,2}\s)?\(?\d{3}\)?[\s.-]\d{3}[\s.-]\d{4}$"},
     {"type": "string", "pattern": r"^(?:x|(?P<a>y))[^a-z]\w+\W(z{2,3}|q?)*.$"},

@@ -383,6 +383,12 @@ def test_limit_that_is_no_number_is_ignored(kind: str, limits: dict[str, Any]) -
     assert call(schema, "x=0.5").arguments == {"x": "0.5" if kind == "string" else 0.5}
 
 
+@cases("value", ["9" * 5000, "[" * 20_000], ids=["digits", "brackets"])
+def test_value_that_json_cannot_read_is_not_used(value: str) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "integer", "maximum": 9}}}
+    assert call({**schema, "required": ["x"]}, f"x={value}").arguments["x"] <= 9
+
+
 def test_required_call_has_optional_arguments(stub: StubServer) -> None:
     schema = {
         "type": "object",

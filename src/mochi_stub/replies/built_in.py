@@ -15,7 +15,7 @@ from mochi_stub.json_encoding import JsonObject
 from mochi_stub.prompt import Prompt
 from mochi_stub.recorded_reply import get
 from mochi_stub.replies import hash_sized, lorem, shortened, stable_hash
-from mochi_stub.replies.schema_sample import schema_sample
+from mochi_stub.replies.schema_sample import count_limit, schema_sample
 from mochi_stub.replies.tool_choice import COMMON, Function, call_of, functions, functions_to_call
 from mochi_stub.reply import Part, Reasoning, Reply, Text
 
@@ -159,8 +159,8 @@ def _format_sample(prompt: Prompt, summary: Summary | None) -> Any:
     if not _describes_summary(prompt.format):
         return sample
     properties = prompt.format["properties"]
-    max_length = properties["summary"].get("maxLength")
-    max_topics = properties["topics"].get("maxItems")
+    max_length = count_limit(properties["summary"].get("maxLength"), len(summary.text))
+    max_topics = count_limit(properties["topics"].get("maxItems"), MAX_TOPICS)
     return {
         **sample,
         "summary": summary.text[:max_length],
@@ -318,7 +318,7 @@ def _decoded(text: str, start: int) -> Any:
     """Return the JSON value that begins at `start`, or None if there is none."""
     try:
         return json.JSONDecoder().raw_decode(text, start)[0]
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # also for integers of many digits
         return None
 
 
@@ -460,7 +460,7 @@ def _objects(text: str) -> list[JsonObject]:
     at = text.find("{")
     while at >= 0:
         end = at + 1
-        with suppress(json.JSONDecodeError, RecursionError):
+        with suppress(ValueError, RecursionError):
             found, end = json.JSONDecoder().raw_decode(text, at)
             objects.append(found)
         at = text.find("{", end)

@@ -267,19 +267,19 @@ class _Sampler:
             except _Impossible:
                 if name in required:
                     raise
-        least = _count(schema.get("minProperties"), 0)
+        least = count_limit(schema.get("minProperties"), 0)
         number = 0
         while len(sample) < least:
             number += 1
             name = f"key{number}"
             if name not in properties:
                 sample[name] = self.make(extra, f"{path}/{name}", refs)
-        if len(sample) > _count(schema.get("maxProperties"), MAX_VALUES):
+        if len(sample) > count_limit(schema.get("maxProperties"), MAX_VALUES):
             raise _Impossible
         return sample
 
     def _array(self, schema: Schema, path: str, refs: Refs) -> list[Any]:
-        least = _count(schema.get("minItems"), 0)
+        least = count_limit(schema.get("minItems"), 0)
         further = schema.get("items", {})
         # in older drafts, the prefix is a list of `items`
         prefix = _list(schema.get("prefixItems", further))
@@ -287,7 +287,7 @@ class _Sampler:
         if not prefix:
             usual = 1 + self._pick(path, 2)
         wanted = max(least, usual)
-        length = min(wanted, _count(schema.get("maxItems"), wanted))
+        length = min(wanted, count_limit(schema.get("maxItems"), wanted))
         if length < least:
             raise _Impossible
         are_unique = bool(schema.get("uniqueItems"))
@@ -325,8 +325,8 @@ class _Sampler:
         name = schema.get("format")
         if isinstance(name, str) and name in FORMATS:
             return FORMATS[name]
-        least = _count(schema.get("minLength"), 0)
-        longest = _count(schema.get("maxLength"), MAX_LENGTH)
+        least = count_limit(schema.get("minLength"), 0)
+        longest = count_limit(schema.get("maxLength"), MAX_LENGTH)
         most = min(longest, MAX_LENGTH)
         if least > most:
             raise _Impossible
@@ -357,7 +357,7 @@ def _chosen_names(schema: Schema, properties: Schema, required: list[str]) -> li
     """Return the names of the properties of a sample: all required ones, and as many others as
     `maxProperties` permits.
     """
-    most = _count(schema.get("maxProperties"), MAX_VALUES)
+    most = count_limit(schema.get("maxProperties"), MAX_VALUES)
     room = most - len(set(required))
     names = []
     for name in properties:
@@ -516,8 +516,8 @@ def _list(value: Any) -> list[Any]:
     return []
 
 
-def _count(value: Any, default: int) -> int:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    if is_integer and value >= 0:
+def count_limit(value: Any, default: int) -> int:
+    """Return a limit such as `maxLength`, which can be 10.0, or the default if it is invalid."""
+    if is_finite(value) and value >= 0 and value == int(value):
         return int(value)
     return default

@@ -377,7 +377,7 @@ def _converted(value: str, declared: Schema) -> Any:
         return _MISSING
     try:
         found = json.loads(value.lower())
-    except ValueError:
+    except (ValueError, RecursionError):
         return _MISSING
     is_boolean = isinstance(found, bool)  # which is an int in Python
     if isinstance(found, _TYPES[kind]) and is_boolean == (kind == "boolean"):
