@@ -399,6 +399,11 @@ def test_cut_ends_the_stream_without_a_stop_event() -> None:
             {"max_tokens": 0},
             "Invalid value for max_tokens: expected integer of at least 1, found 0",
         ),
+        (
+            {"max_tokens": 2**63},
+            "Invalid value for max_tokens: expected integer of at most 9223372036854775807, found "
+            "9223372036854775808",
+        ),
         ({"max_tokens": "9"}, 'Invalid value for max_tokens: expected integer, found "9"'),
         ({"messages": []}, "Invalid value for messages: expected at least 1 item, found []"),
         ({"messages": "hello"}, 'Invalid value for messages: expected array, found "hello"'),

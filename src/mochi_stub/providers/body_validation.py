@@ -149,17 +149,20 @@ _mapping = _typed(dict)
 
 def integer(low: float = -inf, high: float = MAX_INTEGER) -> Check:
     """Build a check for an integer from `low` to `high`. A number such as 3.0 is also accepted."""
-    expected = f"integer of at least {low:g}"
+    too_low = f"integer of at least {low:g}"
+    too_high = f"integer of at most {high}"
     if high < MAX_INTEGER:
-        expected = f"integer from {low:g} to {high:g}"
+        too_low = too_high = f"integer from {low:g} to {high:g}"
 
     def check(value: Any, location: Location) -> Any:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if kind_of(value) != "integer":
             raise ValidationError(location, "integer", value, type_name="integer")
-        if not low <= value <= high:
-            raise ValidationError(location, expected, value, type_name="integer")
+        if value < low:
+            raise ValidationError(location, too_low, value, type_name="integer")
+        if value > high:
+            raise ValidationError(location, too_high, value, type_name="integer")
         return value
 
     return check
