@@ -399,8 +399,8 @@ def _running(path: Path) -> Running | None:
         return None
     descriptor = _lock(path)
     if descriptor is not None:
+        _remove_locked(path, descriptor)
         os.close(descriptor)
-        _remove(path)
         return None
     url, *arguments = _sibling(path, ".url").read_text().splitlines()
     return Running(int(path.read_text()), url, tuple(arguments))
@@ -457,7 +457,7 @@ def _terminate(path: Path) -> Running | None:
     with path.open() as pid_file:
         os.kill(server.process, signal.SIGTERM)
         fcntl.flock(pid_file, fcntl.LOCK_EX)  # waits for the end of the process
-    _remove(path)
+        _remove_locked(path, pid_file.fileno())
     return server
 
 
@@ -478,6 +478,16 @@ def _claim(path: Path, url: str, arguments: Sequence[str]) -> None:
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
     _sibling(path, ".url").unlink(missing_ok=True)
+
+
+def _remove_locked(path: Path, descriptor: int) -> None:
+    """Remove the files of a server that has ended, whose PID file this process has locked.
+
+    Its path can already have the PID file of the next server, which stays.
+    """
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            _remove(path)
 
 
 def _lock(path: Path) -> int | None:

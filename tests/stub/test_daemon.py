@@ -225,6 +225,40 @@ def test_pid_file_of_a_killed_server_is_stale(own_folder: Path) -> None:
     assert call_command("stop", *place).returncode == 1
 
 
+REPLACED_SERVER = """
+import fcntl, os, signal, sys
+from pathlib import Path
+path = Path(sys.argv[1])
+def end(*_):
+    path.unlink()
+    path.write_text("1")  # of a server that was started meanwhile
+    os._exit(0)
+file = path.open("w")
+fcntl.flock(file, fcntl.LOCK_EX)
+file.write(str(os.getpid()))
+file.flush()
+Path(f"{path}.url").write_text("http://127.0.0.1:1\\n")
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+input()
+"""
+
+
+def test_stop_keeps_the_pid_file_of_the_next_server(tmp_path: Path) -> None:
+    pid_file = tmp_path / "mine.pid"
+    with subprocess.Popen(
+        [sys.executable, "-c", REPLACED_SERVER, str(pid_file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as server:
+        assert server.stdout
+        assert server.stdout.readline() == b"ready\n"
+        stopped = call_command("stop", "--pid-file", str(pid_file))
+    assert (stopped.returncode, stopped.stderr) == (0, "")
+    assert pid_file.read_text() == "1"
+    assert Path(f"{pid_file}.url").exists()
+
+
 @pytest.mark.slow
 def test_restart_replaces_a_killed_server(own_folder: Path) -> None:
     pid_file = own_folder / "mine.pid"
