@@ -148,7 +148,8 @@ class Pace:
 
     Attributes:
         characters: Characters per chunk. None means five words.
-        characters_per_second: Speed of the text. If it is infinite, only pauses take time.
+        characters_per_second: Speed of the text. If it is infinite, only pauses and `delay` take
+            time.
         jitter: Maximum fraction of a chunk's delay by which a chunk before the last is sent early,
             from 0 to 1.
         seed: Seed of the jitter.

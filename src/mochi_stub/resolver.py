@@ -1,5 +1,5 @@
-"""Selection of the reply to a prompt: by instruction block, trigger, `_default` or, if none
-applies, built-in rules.
+"""Selection of the reply to a prompt: by instruction block, configured turn, trigger, `_default`
+or, if none applies, built-in rules.
 
 An instruction block is JSON in a user message. It contains a list of entries, which form rounds. A
 round is one reply of the model and ends after tool calls. If the API allows several choices in one
@@ -150,7 +150,7 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
         problem = "all rounds have ended"
     else:
         rule = "instruction block of an earlier message"
-        problem = "no valid block"
+        problem = "no valid block in the latest user message, and an earlier block has ended"
         applies = applies and _still_applies(rounds[0], later, prompt)
     if applies:
         return Reply(rounds[ended], rule=rule, sends_unoffered_calls=True)

@@ -236,7 +236,8 @@ def _configured_model(name: str, scripts: tuple[Script, ...], position: int) -> 
 def model_from_properties(name: str, properties: Mapping[str, Any], position: int) -> Model:
     """Return a model with these fields of `Model`. The other fields have defaults.
 
-    The first model of the file (`position` 0) has the latest default modification time.
+    `position` is the number of models before this one in the configuration, where included models
+    come first. The first model has the latest default modification time.
     """
     modified_at = LATEST_CHANGE - timedelta(minutes=position)
     fields: JsonObject = {

@@ -126,7 +126,7 @@ class ReplySettings(Entry):
     def _paced(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
         """Return the reply with the pace of these settings: chunk size, speed, jitter and delay.
 
-        If they set none of these, it keeps its own pace.
+        If they set none of these, it keeps its own pace. A jitter or delay of 0 counts as not set.
         """
         if not any((self.profile, self.tokens_per_second, self.jitter, self.delay)):
             return reply
@@ -294,8 +294,11 @@ class GeneratedResponse(Response, ReplySettings):
         return ToolCalls(calls)
 
     def timed(self, reply: Reply) -> Reply:
-        """Return a reply that reports the durations and takes as long: first a pause, then the time
-        of its texts.
+        """Return a reply that reports the durations, and whose time is that of `load`,
+        `prompt_eval` and `eval`.
+
+        The first two are a pause. `eval` is the time of the texts, so it has no effect without a
+        text. `total` is only reported.
 
         The texts and the chunk size of the reply must be final.
         """

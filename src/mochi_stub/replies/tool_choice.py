@@ -176,7 +176,7 @@ def _words(text: str) -> set[str]:
 class _Arguments:
     """Reader of arguments from a text.
 
-    A guess removes the number, quoted text, name or path that it uses, so that the next argument
+    Each argument removes the number, quoted text, name or path that it uses, so that the next guess
     gets another.
     """
 
