@@ -245,12 +245,21 @@ def test_required_call_is_streamed(stub: StubServer) -> None:
         (
             CHAT,
             {"type": "function", "function": {"name": "nope"}},
-            "the request requires a tool call, but it offers no function nope",
+            "the request selects the function nope, but does not offer it",
         ),
         (
             RESPONSE,
             {"type": "function", "name": "nope"},
-            "the request requires a tool call, but it offers no function nope",
+            "the request selects the function nope, but does not offer it",
+        ),
+        (
+            RESPONSE,
+            {
+                "type": "allowed_tools",
+                "mode": "auto",
+                "tools": [{"type": "function", "name": "nope"}],
+            },
+            "the request selects the function nope, but does not offer it",
         ),
         (
             CHAT,
@@ -265,7 +274,7 @@ def test_required_call_is_streamed(stub: StubServer) -> None:
         (
             MESSAGE,
             {"type": "tool", "name": "nope"},
-            "the request requires a tool call, but it offers no function nope",
+            "the request selects the function nope, but does not offer it",
         ),
         (
             MESSAGE,
@@ -275,7 +284,7 @@ def test_required_call_is_streamed(stub: StubServer) -> None:
         (
             GEMINI,
             {"mode": "ANY", "allowedFunctionNames": ["nope"]},
-            "the request requires a tool call, but it offers no function nope",
+            "the request selects the function nope, but does not offer it",
         ),
     ],
 )

@@ -706,15 +706,16 @@ def choose_tools(
     required = []
     for name in names:
         if name not in by_name:
-            raise _impossible_choice(f"it offers no function {name}")
+            raise _impossible_choice(
+                f"the request selects the function {name}, but does not offer it"
+            )
         required.append(by_name[name])
     if not required:
-        raise _impossible_choice("it offers no functions")
+        raise _impossible_choice("the request requires a tool call, but it offers no functions")
     return offered, tuple(required)
 
 
-def _impossible_choice(problem: str) -> HttpError:
-    message = f"the request requires a tool call, but {problem}"
+def _impossible_choice(message: str) -> HttpError:
     return HttpError(400, message, param="tool_choice")
 
 
