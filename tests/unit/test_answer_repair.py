@@ -182,6 +182,20 @@ def test_call_without_arguments_has_an_object() -> None:
     assert read(text, 4, "now")[2].calls == [{"name": "now", "arguments": {}}]
 
 
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_reasoning_of_an_answer_that_was_cut_stays_reasoning(size: int) -> None:
+    answer = "<think> Okay, so"
+    for end in (AnswerRepair.finish, AnswerRepair.finish_without_calls):
+        repair = AnswerRepair(())
+        pieces = []
+        for start in range(0, len(answer), size):
+            pieces += repair.feed(answer[start : start + size])
+        pieces += end(repair, is_cut=True)
+        assert {piece.kind for piece in pieces} == {"thinking"}
+        assert "".join(piece.text for piece in pieces) == " Okay, so"
+        assert repair.is_changed
+
+
 def test_name_of_a_call_that_is_no_text_stays_text() -> None:
     text = '{"arguments": {}, "name": ["now"]}'
     repair = AnswerRepair({"now"})

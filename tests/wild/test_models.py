@@ -112,6 +112,10 @@ CASES: dict[str, tuple[list[Reply], Seen]] = {
         [lines("<think>", " is the tag that opens reasoning.", thinking="Hm.")],
         Seen("<think> is the tag that opens reasoning.", "Hm."),
     ),
+    "reasoning in tags that the limit of tokens cuts stays reasoning": (
+        [lines("<think>", " Okay, so", reason="length")],
+        Seen("", " Okay, so", ["ANSWER_REPAIRED", "EMPTY_ANSWER"]),
+    ),
     "reasoning in longer tags is reasoning": (
         [lines("<thinking>Hm.</thinking>\n", "Hello.")],
         Seen("Hello.", "Hm.", ["ANSWER_REPAIRED"]),
@@ -251,6 +255,14 @@ def test_user_sees(api: Api, ollama: FakeOllama, name: str) -> None:
         assert answers[-1].get("thinking", "") == expected.thinking
     else:
         assert answers == []
+
+
+def test_reasoning_in_tags_of_a_broken_stream_stays_reasoning(api: Api, ollama: FakeOllama) -> None:
+    ollama.script([*lines("<think>", " Okay, so")[:-1], {"error": "The runner ended."}])
+    session_id = api.create_session(MODEL)["session_id"]
+    said = seen(api.stream_message(session_id, "Hello!"))
+    assert (said.text, said.thinking, said.error) == ("", " Okay, so", "OLLAMA_ERROR")
+    assert [message["role"] for message in api.messages(session_id)] == ["user"]
 
 
 def test_reasoning_whose_tag_ends_the_answer_is_reasoning(api: Api, ollama: FakeOllama) -> None:

@@ -149,11 +149,14 @@ class AnswerBuilder:
 
         Blanks that are all of the answer are dropped, because the answer may be requested again.
         If ``is_cut`` is true, the stream was cut before the answer was complete. Then a call in
-        the text stays text.
+        the text stays text, because it may be incomplete.
         """
         if self._repair is None:
             return
-        pieces = self._repair.cut() if is_cut else self._repair.finish()
+        if is_cut:
+            pieces = self._repair.finish_without_calls(is_cut=True)
+        else:
+            pieces = self._repair.finish(is_cut=self.done_reason == "length")
         has_only_blanks = all(piece.kind == "text" and not piece.text.strip() for piece in pieces)
         if has_only_blanks and self.is_empty and not self._repair.calls:
             return

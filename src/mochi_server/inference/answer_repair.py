@@ -136,18 +136,24 @@ class AnswerRepair:
         self._held += text
         return list(self._pieces(is_end=False))
 
-    def finish(self) -> list[Piece]:
-        """Return the pieces of the text that is still held back, and add its calls to ``calls``."""
+    def finish(self, *, is_cut: bool = False) -> list[Piece]:
+        """Return the pieces of the text that is still held back, and add its calls to ``calls``.
+
+        If the answer is complete, an opening tag that nothing closes may be part of a sentence. If
+        the answer ``is_cut``, the text after such a tag is reasoning.
+        """
+        if is_cut:
+            self._may_mention_tag = False
         return list(self._pieces(is_end=True))
 
-    def cut(self) -> list[Piece]:
-        """Return the pieces of all text that is held back, after the answer was cut.
+    def finish_without_calls(self, *, is_cut: bool) -> list[Piece]:
+        """Do the work of ``finish``, except that calls become text at the end.
 
-        Calls may be incomplete, so they become text at the end, and ``calls`` becomes empty.
+        ``calls`` becomes empty.
         """
         if self._state == "call":
             return list(self._emit(len(self._held)))
-        pieces = self.finish()
+        pieces = self.finish(is_cut=is_cut)
         self.calls.clear()
         if self._call_text:
             pieces.append(Piece("text", self._call_text))

@@ -334,7 +334,8 @@ class _ResponseReader:
     def finish(self) -> None:
         """Add the text that was held back, because it could have been a tag or a call."""
         if self._repair is not None:
-            for piece in self._repair.cut():  # a comparison runs no calls
+            is_cut = self._last_line.get("done_reason") == "length"
+            for piece in self._repair.finish_without_calls(is_cut=is_cut):
                 self._add(piece)
 
     @property
