@@ -355,7 +355,12 @@ def test_import_gives_no_access_to_images_of_another_key(
         "messages": [_message_with_image() | {"message_id": "a"}],
         "versions": [{"version_id": "v", "message_id": "a", "messages": [_message_with_image()]}],
     }
-    (imported,) = bob.ok(bob.http.post("/sessions/import", json=body), 201)["sessions"]
+    answer = bob.ok(bob.http.post("/sessions/import", json=body), 201)
+    assert [(each["code"], each["message"]) for each in answer["warnings"]] == [
+        ("CONTENT_LEFT_OUT", "The import left out images: 2."),
+        ("CONTENT_LEFT_OUT", "The import left out files: 2."),
+    ]
+    (imported,) = answer["sessions"]
     assert imported["owner"] != victim.owner
     path = f"/sessions/{imported['session_id']}"
     assert error_of(bob.http.get(f"{path}/blobs/{sha256_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
@@ -379,7 +384,9 @@ def test_import_keeps_the_images_that_the_file_contains(
         "messages": [message | {"images": [kept, foreign]}],
         "blobs": {sha256_of(own): base64_image(own)},
     }
-    (imported,) = bob.ok(bob.http.post("/sessions/import", json=body), 201)["sessions"]
+    answer = bob.ok(bob.http.post("/sessions/import", json=body), 201)
+    assert "The import left out images: 1." in [each["message"] for each in answer["warnings"]]
+    (imported,) = answer["sessions"]
     (stored,) = bob.messages(imported["session_id"])
     assert stored["images"] == [kept]
     assert victim.owner != imported["owner"]

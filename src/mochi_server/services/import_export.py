@@ -5,6 +5,7 @@ Exports of other programs can be imported, too.
 
 import asyncio
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -26,7 +27,7 @@ from mochi_server.events import TurnWarning
 from mochi_server.inference.hosts import Fleet
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.importers import Conversation, Files, archive, importer_of
-from mochi_server.services.importers.conversation import OpenModel
+from mochi_server.services.importers.conversation import FILES, IMAGES, OpenModel
 from mochi_server.services.importers.imported import left_out_warnings, new_session
 from mochi_server.sessions.caller import CALLER, current_owner
 from mochi_server.sessions.serialization import (
@@ -276,11 +277,12 @@ class ImportExportService:
             turn = session.metadata.turn
             if turn is not None and not turn.has_ended:  # a forged turn could run calls
                 session.metadata.turn = None
+        missing: Counter[str] = Counter()
         if not CALLER.get().sees_all:
-            _remove_missing_blobs(sessions)
+            missing = _remove_missing_blobs(sessions)
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
         warnings = _left_out_turns(stored, turns)
-        warnings += left_out_warnings(conversations, models)
+        warnings += left_out_warnings(conversations, models, missing)
         removed = sum(excess_versions(session.extra) for session, _ in sessions)
         if removed:
             warnings.append(versions_removed(removed))
@@ -298,35 +300,48 @@ class ImportExportService:
             raise ShuttingDown
 
 
-def _remove_missing_blobs(sessions: Sequence[tuple[ChatSession, Sequence[Blob]]]) -> None:
+def _remove_missing_blobs(sessions: Sequence[tuple[ChatSession, Sequence[Blob]]]) -> Counter[str]:
     """Remove images and files that the export only names: a hash gives no access to those of other
     owners.
+
+    Return how many are removed of each kind.
     """
+    removed: Counter[str] = Counter()
     sent: set[str] = set()
     for _, blobs in sessions:
         sent.update(blob.sha256 for blob in blobs)
     for session, _ in sessions:
         for message in session.messages:
-            _remove_unsent(message, sent)
+            removed += _remove_unsent(message, sent)
         for version in session.extra.get(KEY) or ():
             for message in version["messages"]:
-                _remove_unsent(message, sent)
+                removed += _remove_unsent(message, sent)
+    return removed
 
 
-def _remove_unsent(message: Message, sent: set[str]) -> None:
-    """Remove the references of a message to images and files that are not ``sent`` completely."""
+def _remove_unsent(message: Message, sent: set[str]) -> Counter[str]:
+    """Remove the references of a message to images and files that are not ``sent`` completely.
+
+    Return how many are removed of each kind.
+    """
+    removed: Counter[str] = Counter()
     if message["role"] == "system" or sent.issuperset(blobs_in([message])):
-        return
-    images = [image for image in image_references_of(message) if image["sha256"] in sent]
+        return removed
+    references = image_references_of(message)
+    images = [image for image in references if image["sha256"] in sent]
+    removed[IMAGES] = len(references) - len(images)
     message.pop("images", None)
     if images:
         message["images"] = images
     if message["role"] != "user":
-        return
-    files = [file for file in attachments_of(message) if sent.issuperset(blobs_of_file(file))]
+        return removed
+    attachments = attachments_of(message)
+    files = [file for file in attachments if sent.issuperset(blobs_of_file(file))]
+    removed[FILES] = len(attachments) - len(files)
     message.pop("attachments", None)
     if files:
         message["attachments"] = files
+    return removed
 
 
 def _encode_session(session: ChatSession, blobs: Mapping[str, bytes] | None) -> bytes:

@@ -100,10 +100,13 @@ def _places_in(messages: Sequence[Message], version_id: str | None) -> dict[str 
 
 
 def left_out_warnings(
-    conversations: Sequence[Conversation], models: Sequence[ModelInfo]
+    conversations: Sequence[Conversation], models: Sequence[ModelInfo], left_out: Counter[str]
 ) -> list[TurnWarning]:
-    """Return a warning for each kind of content that is left out, and for each missing model."""
-    left_out: Counter[str] = Counter()
+    """Return a warning for each kind of content that is left out, and for each missing model.
+
+    ``left_out`` counts contents that are left out besides those of ``conversations``.
+    """
+    left_out = left_out.copy()
     for conversation in conversations:
         left_out.update(conversation.left_out)
         left_out["versions"] += len(conversation.versions) - len(placed_versions(conversation))
