@@ -14,6 +14,7 @@ import pytest
 from mochi_server.errors import SessionNotFound, SessionTooNew
 from mochi_server.sessions import ChatSession, SessionManager, ToolExecutionPolicy
 from mochi_server.sessions.serialization import decode_file, encode_file
+from mochi_server.storage.files.backend import SessionDirectory
 from tests.sessions.samples import contents, file_of, new_session, storage_warnings, user
 
 ID = "a1b2c3d4e5"
@@ -399,6 +400,17 @@ def test_change_of_a_damaged_session_is_not_found(
     put(sessions_dir, "{")
     with pytest.raises(SessionNotFound):
         change(manager)
+    (aside,) = sessions_dir.glob("*.corrupt-*")
+    assert aside.read_text() == "{"
+
+
+def test_damaged_session_is_replaced(
+    locked_directory: SessionDirectory, manager: SessionManager, sessions_dir: Path
+) -> None:
+    put(sessions_dir, "{")
+    session = new_session()
+    session.metadata.session_id = ID
+    assert locked_directory.put(session) == manager.load_session(ID)
     (aside,) = sessions_dir.glob("*.corrupt-*")
     assert aside.read_text() == "{"
 

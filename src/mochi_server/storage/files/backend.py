@@ -155,11 +155,15 @@ class SessionDirectory:
         with storage_errors(f"save session {session_id}"):
             self._lock.create()
             created = self._create_file(fresh, images)
-        if created is not None:
-            return created
-        with self._writing(session_id) as stored, self._images.storing(fresh.messages, images):
-            written = self._save(session_id, stored, SessionRecord.of(fresh))
-            replaced = self._cache_written(session_id, written)
+            if created is not None:
+                return created
+            try:
+                replaced = self._replace_file(fresh, images)
+            except SessionNotFound:  # it was damaged, and now has another name, or it was deleted
+                created = self._create_file(fresh, images)
+                if created is None:
+                    raise
+                return created
         self.sweep()
         return replaced
 
@@ -417,6 +421,13 @@ class SessionDirectory:
             with self._images.storing(record.messages, images):
                 atomic_files.remove(self._log(session_id))
                 return self._cache_written(session_id, self._save(session_id, None, record))
+
+    def _replace_file(self, session: ChatSession, images: Sequence[Blob]) -> ChatSession:
+        """Replace the file of a session. Raises the errors of ``read``."""
+        session_id = session.session_id
+        record = SessionRecord.of(session)
+        with self._writing(session_id) as stored, self._images.storing(record.messages, images):
+            return self._cache_written(session_id, self._save(session_id, stored, record))
 
     def _save(
         self, session_id: str, before: FileSnapshot | None, record: SessionRecord
