@@ -5,11 +5,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from mochi_server.config import read_hosts
+from mochi_server.errors import OllamaUnreachable
+from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.waiting import FairQueue, RequestTracker
+from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_stub import Failure, Gate, Prompt, Reply, StubServer
 from tests.hosts.conftest import Start
 from tests.support.agents import write_agent
@@ -79,6 +84,28 @@ async def test_aborted_requests_raise_the_error() -> None:
         with pytest.raises(ValueError, match="gone"):
             await waiting
         assert (queue.running, queue.waiting) == (1, 0)
+
+
+async def test_error_of_a_request_that_waits_for_a_removed_host_names_the_list(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("a=http://127.0.0.1:1")
+    fleet = ModelGateway(
+        partial(AsyncOllamaClient, setting="MOCHI_OLLAMA_HOSTS"),
+        hosts=lambda: read_hosts([f"@{file}"], str(tmp_path)),
+        hosts_file=file,
+        slots=1,
+    ).fleet
+    (host,) = fleet.active
+    async with host.queue.slot("a"):
+        waiting = asyncio.ensure_future(host.queue.slot("b").__aenter__())
+        await asyncio.sleep(0)
+        file.write_text("b=http://127.0.0.1:1/b")
+        await fleet.refresh()
+        with pytest.raises(OllamaUnreachable, match=r"removed .* or correct MOCHI_OLLAMA_HOSTS"):
+            await waiting
+    await fleet.aclose()
 
 
 def test_host_with_a_turn_is_not_idle() -> None:

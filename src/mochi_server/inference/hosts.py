@@ -443,8 +443,9 @@ class Fleet:
             host.is_draining = False
         for host in removed.values():
             host.is_draining = True
+            endpoint = host.client.endpoint
             reason = "it was removed from the list of hosts"
-            host.queue.abort(OllamaUnreachable(host.client.endpoint.url, reason))
+            host.queue.abort(OllamaUnreachable(endpoint.url, reason, endpoint.setting))
 
     def _file_version(self) -> tuple[int, ...] | None:
         if self._file is None:
