@@ -672,12 +672,14 @@ def test_mcp_secrets_are_neither_returned_nor_logged(
             "headers": {"X": "hunter2-head"},
         },
         bad={"url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "hunter2\n-line"}},
+        named=by_hand(tmp_path, "note", "broken", SECRET="broken"),
         wrong={"command": "x", "env": {"KEY": ["hunter2-wrong"]}},
         printing={**hand, "command": "sh", "args": ["-c", prints_arguments, "sh", *arguments]},
     )
     with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
-        assert set(problems(api)) == {"down", "bad", "mcp.json"}
+        assert set(problems(api)) == {"down", "bad", "named", "mcp.json"}
+        assert "its tool '***' cannot be used" in problems(api)["named"]
         shown = api.http.get("/tools").text
         until(lambda: "The key is ***" in caplog.text)
         until(lambda: "argument --verbose" in caplog.text)

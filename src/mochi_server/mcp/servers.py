@@ -134,12 +134,16 @@ class McpServer:
             content = await send(tool, arguments)
             return replace(content, text=self.credentials.masker.mask(content.text))
         except ToolRaised as error:
-            text = self.credentials.masker.mask(self._secrets.mask(str(error)))
-            raise ToolRaised(text) from None
+            raise ToolRaised(self._masked(str(error))) from None
         finally:
             self._calls -= 1
             if self._is_retired and not self._calls:
                 self._spawn(self.aclose())
+
+    def _masked(self, text: str) -> str:
+        """Return a text of the server without the secrets of its configuration and its tokens."""
+        masked: str = self.credentials.masker.mask(self._secrets.mask(text))
+        return masked
 
     def new_session(self) -> McpSession:
         """Return the state of a new connection."""
@@ -289,7 +293,8 @@ class McpServer:
                 logger.warning("MCP tools not listed server=%s: %s", self.name, self._list_problem)
 
     async def _list_tools(self, connection: "McpConnection") -> None:
-        self.tools, self._tool_problems = await connection.tools(self._checks)
+        self.tools, problems = await connection.tools(self._checks)
+        self._tool_problems = [self._masked(problem) for problem in problems]
         self.has_inherited_tools = False
         self._list_problem = None
         logger.info("MCP tools listed server=%s count=%d", self.name, len(self.tools))
