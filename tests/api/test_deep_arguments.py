@@ -8,6 +8,9 @@ import orjson
 import pytest
 
 from mochi_server.chat.answer import AnswerBuilder
+from mochi_server.inference.answer_repair import AnswerRepair
+from mochi_server.tools.schema import TOO_DEEP
+from mochi_server.tools.toolbox import NOT_AN_OBJECT
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Reply, Text, ToolCalls
 from tests.support.api import Api, error_of, types_of
@@ -122,6 +125,26 @@ def test_call_with_a_deep_id_gets_a_new_id() -> None:
     answer = AnswerBuilder("raw", lambda _: None, 1)
     answer.feed([{"message": {"tool_calls": [{"id": sent_id, "function": {"name": "take"}}]}}])
     assert answer.tool_calls[0]["id"].startswith("call_")
+
+
+@cases("depth", [101, 300, 1000])
+def test_call_with_a_deep_list_is_malformed(depth: int) -> None:
+    arguments: list[Any] = []
+    for _ in range(depth - 1):
+        arguments = [arguments]
+    answer = AnswerBuilder("raw", lambda _: None, 1)
+    function = {"name": "take", "arguments": arguments}
+    answer.feed([{"message": {"tool_calls": [{"function": function}]}}])
+    (call,) = answer.tool_calls
+    assert (call["function"]["arguments"], call["function"]["defect"]) == ({}, NOT_AN_OBJECT)
+
+
+def test_call_with_a_channel_and_deep_arguments_is_malformed() -> None:
+    answer = AnswerBuilder("raw", lambda _: None, 1, AnswerRepair(["take"]))
+    function = {"name": "take<|channel|>commentary", "arguments": nested(300)}
+    answer.feed([{"message": {"tool_calls": [{"function": function}]}}])
+    (call,) = answer.tool_calls
+    assert (call["function"]["name"], call["function"]["defect"]) == ("take", TOO_DEEP)
 
 
 @cases("depth", [800, 980, 1000, 1015, 1030, 5000])

@@ -253,7 +253,7 @@ class AnswerBuilder:
             raise malformed_answer("Ollama sent a tool call without a function name.")
         written = function.get("arguments")
         if self._repair is not None and without_channel(name) != name:
-            self._raw.write(orjson.dumps({"name": name, "arguments": written}).decode())
+            self._raw.write(_as_written({"name": name, "arguments": written}))
             name = without_channel(name)
             self._has_renamed_tool = True
         arguments, defect = _checked_arguments(written)
@@ -266,8 +266,9 @@ class AnswerBuilder:
         sent: ToolCallFunction = {"index": index, "name": name, "arguments": arguments}
         if defect is not None:
             sent["defect"] = defect
-            if not isinstance(written, dict):
-                sent["raw_arguments"] = _as_written(written)
+            raw = "" if isinstance(written, dict) else _as_written(written)
+            if raw:
+                sent["raw_arguments"] = raw
         self.tool_calls.append({"id": self._call_id(call.get("id")), "function": sent})
 
     def _call_id(self, written: object) -> str:
@@ -301,6 +302,13 @@ def _arguments(value: object) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _as_written(arguments: object) -> str:
-    """Return arguments that are not an object as the model has written them."""
-    return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+def _as_written(value: object) -> str:
+    """Return a call or its arguments as the model has written them, as JSON if they are no text.
+
+    The text is empty if the value is nested too deeply for the JSON encoder.
+    """
+    if isinstance(value, str):
+        return value
+    if is_nested_deeper(value, MAX_ARGUMENT_LEVELS + 1):  # a call has one more level
+        return ""
+    return orjson.dumps(value).decode()
