@@ -365,8 +365,12 @@ def reloading(
         (b"[" * 100_000, "it is not valid JSON: RecursionError"),
         (b"[]", 'it has no object "mcpServers"; add {"mcpServers": {...}}'),
         (b'{"mcpServers": {"a": 5}}', "a: it must be an object"),
+        (
+            b'{"mcpServers": {"a": {"command": "x", "args": %s}}}' % (b"[" * 900 + b"]" * 900),
+            "a: it nests values deeper than 200 levels",
+        ),
     ],
-    ids=["cut", "bytes", "deep", "list", "number"],
+    ids=["cut", "bytes", "deep", "list", "number", "deep arguments"],
 )
 def test_malformed_file_is_a_problem(reloading: Shared, content: bytes, message: str) -> None:
     write_mcp(reloading.data_dir).write_bytes(content)

@@ -26,6 +26,7 @@ from pydantic import (
 from typing_extensions import Self
 
 from mochi_server.config import is_http_url
+from mochi_server.sessions.serialization import MAX_LEVELS, is_nested_deeper
 from mochi_server.tools.loader import LEADS_OUT, Problem, leads_out
 from mochi_server.tools.schema import explain
 from mochi_server.util import regular_files
@@ -263,6 +264,8 @@ def _entries(path: Path) -> dict[str, Any]:
 def _server(entry: object) -> ServerConfig:
     if not isinstance(entry, dict):
         raise _InvalidEntry("it must be an object")
+    if is_nested_deeper(entry, MAX_LEVELS):
+        raise _InvalidEntry(f"it nests values deeper than {MAX_LEVELS} levels")
     if not (entry.get("command") or entry.get("url")):
         raise _InvalidEntry('it needs a "command" or a "url"')
     server: type[ServerConfig] = LocalServer if entry.get("command") else RemoteServer
