@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from mochi_server.errors import ToolNotFound
 from mochi_server.sessions.caller import CALLER
@@ -156,7 +156,7 @@ class ToolDiscoveryService:
     def reload_tools(self) -> ToolCatalogue:
         """Import the directory again, log its problems and return its tools.
 
-        During the import, ``discover`` returns the old tools.
+        During the import, ``discover`` returns the tools of the import before, if there was any.
         """
         catalogue = ToolCatalogue()
         if self._directory is not None:
@@ -191,7 +191,7 @@ def find_tools(directory: Path) -> ToolCatalogue:
     if package is not None:
         catalogue = _read_package(package, problems)
     exported = getattr(package, "__all__", None)
-    if not isinstance(exported, list | tuple):
+    if not _is_list_of_names(exported):
         exported = None  # it is unknown what the package exports
     problems += find_mistakes(directory, exported)
     return replace(catalogue, problems=_encodable(problems))
@@ -246,12 +246,16 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
     return ToolCatalogue(tools, members)
 
 
+def _is_list_of_names(value: object) -> TypeGuard[Sequence[str]]:
+    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+
+
 def _names(value: object, variable: str, problems: list[Problem]) -> list[str]:
     """Return the distinct names in the value of a variable of ``__init__.py``.
 
     Append to ``problems`` what is wrong. A value that is no list of names has none.
     """
-    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+    if not _is_list_of_names(value):
         problems.append(Problem(variable, _NO_NAMES))
         return []
     counts = Counter(value)
