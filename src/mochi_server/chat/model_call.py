@@ -96,6 +96,11 @@ class ModelCall:
         # Numbers of dropped messages and trimmed tool results in the latest event.
         self.last_compaction = (0, 0)
         self._warned: set[str] = set()
+        self._latest: tuple[ModelRequest, FixedPrompt]
+        """Latest request, and its prompt without tools, for `repair`.
+
+        `send` sets it if the turn has a format.
+        """
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
         """Return a warning event for each requested feature that the model does not support."""
@@ -153,9 +158,9 @@ class ModelCall:
             shows_images=self.model.has_capability("vision"),
         )
         turn_prompt = TurnPrompt(self, prompt, tools)
-        largest = self.allocation.context_length
-        if largest:
-            budget = turn_prompt.budget(largest)
+        context_length = self.allocation.context_length  # the largest possible window
+        if context_length:
+            budget = turn_prompt.budget(context_length)
             if budget.is_exceeded_by(prompt):
                 budget.check(prompt.shortest)  # neither a larger window nor a summary would help
         if format is None and not tools and not plans:
@@ -187,7 +192,7 @@ class ModelCall:
             ticket=self.ticket,
         )
         answer = await self._send(request, on_lines)
-        if self._format:  # for `repair`
+        if self._format:
             # Only then, because the request refers to this object. Such a reference cycle keeps
             # the turn in memory until a full collection.
             without_tools = FixedPrompt(answer.prompt.messages, turn_prompt.prompt.size_with(()))
@@ -320,6 +325,9 @@ class TurnPrompt:
         return 0
 
     def _store_trim_end(self, window: int) -> None:
+        """Store the window and the last trimmed message for the session's next prompt, if any
+        message is trimmed.
+        """
         prompt = self.prompt
         if prompt.trim_limit:
             last = prompt.history[prompt.trim_limit - 1]["message_id"]

@@ -175,7 +175,7 @@ class TurnWriter:
     async def make_survive(self) -> None:
         """Store what the turn needs to continue after a crash, unless it is stored already.
 
-        The turn is that of an agent, which is no regeneration.
+        Only agents call this. Their turns are no regenerations.
         """
         if not self.turn.survives:
             await self._write(Change(turn=replace(self.turn, input=self._stored_input())))
@@ -184,7 +184,8 @@ class TurnWriter:
         """Store that the images of the turn are unreadable, because the model cannot decode one of
         them.
 
-        Return whether the turn has images. Prompts of later turns have a note in their place.
+        Return whether the turn has images that were not marked before. Prompts of later turns have
+        a note in their place.
         """
         start = last_user_index(self.history)
         return await self._mark_images(self.turn.first if start is None else start)
@@ -207,8 +208,8 @@ class TurnWriter:
     async def _mark_images(self, start: int) -> bool:
         """Store that the images from the index ``start`` are unreadable, also those of the turn.
 
-        Return False if there are none. In the history of a regeneration, the old answer stays as it
-        is.
+        Return False if there are none. ``history`` and ``added`` do not change. In the history of a
+        regeneration, the old answer stays as it is.
         """
         messages = [*self.history[start : self.turn.first], *self.added]
         marked = [with_unreadable_images(message) for message in messages]
@@ -286,7 +287,10 @@ class TurnWriter:
             await self._append(Change(messages, images=self._images(), turn=turn))
 
     def _close_open_calls(self) -> list[Message]:
-        """Interrupt the open calls, except one that has an outcome. Return the result messages."""
+        """Interrupt the open calls, except one that has an outcome. Return the result messages.
+
+        The index of a call is unique in its turn.
+        """
         messages: list[Message] = []
         for open_call in open_calls(self.added):
             call, outcome = open_call, None
