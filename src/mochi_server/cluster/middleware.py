@@ -281,7 +281,10 @@ class PeerRequest:
             await asyncio.wait([task])
 
     async def _is_silent(self, peer: Peer) -> bool:
-        """Return whether ``peer`` is frozen, or was dead in all checks of ``SILENT_SECONDS``."""
+        """Return whether ``peer`` is frozen, or was dead in all checks of ``SILENT_SECONDS``.
+
+        A check that the database does not answer does not count.
+        """
         try:
             current = await self.peers.find(peer.name)
         except MochiError:
@@ -296,6 +299,7 @@ class PeerRequest:
         """Return ``PeerGone`` if ``peer`` died before it responded, otherwise ``ServerLost``.
 
         Wait up to ``CONNECT_SECONDS``, because the database lists a dead process for seconds.
+        Raises ``StorageFailed`` if the database does not answer.
         """
         if self._has_begun or isinstance(error, aiohttp.SocketTimeoutError):
             return ServerLost(self.session_id)
@@ -424,7 +428,8 @@ class ClusterMiddleware:
         request.may_start_turn = not turns.shutdown.is_set()
         idle_seconds = None if may_be_collected else IDLE_SECONDS
         running = start_in(turns.forwarded, request.run(peer, content, idle_seconds))
-        if not await until_disconnect(receive, running):
+        has_responded = await until_disconnect(receive, running)  # a disconnect cancels it
+        if not has_responded:
             # A dead peer is not found again, so this ends.
             again = self._app if request.is_refused else self._dispatch
             await again(scope, _replaying(content, receive), send)
@@ -492,7 +497,9 @@ class ClusterMiddleware:
     async def _request_all(
         self, peers: Sequence[Peer], scope: Scope, content: bytes = b"", session_id: str = ""
     ) -> list[list[Message]]:
-        """Return the messages of each peer's response, none for a dead peer."""
+        """Return the messages of each peer's response: none for a dead peer, those of an error for
+        a peer that does not respond.
+        """
         responses = []
         runs = []
         for peer in peers:

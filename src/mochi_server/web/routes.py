@@ -77,7 +77,10 @@ class BodyReleasingRoute(APIRoute):
 
 
 class StrictRoute(BodyReleasingRoute):
-    """Route that rejects unknown query parameters. The error names the nearest known parameter."""
+    """Route that rejects unknown query parameters. The error names the nearest known parameter.
+
+    Known are the parameters of the handler, not those of its dependencies.
+    """
 
     def check(self, request: Request) -> None:
         if request.scope["query_string"]:
@@ -94,7 +97,8 @@ class StrictRoute(BodyReleasingRoute):
 class PrefixRouter(APIRouter):
     """Router of strict routes that ignores paths without its prefix.
 
-    The routes are built when a path with the prefix is requested.
+    FastAPI builds the routes of a router when it matches the first path. Because of the check of
+    the prefix, that is the first path with the prefix.
     """
 
     def __init__(self, *, prefix: str, tags: list[str]) -> None:
