@@ -2,7 +2,8 @@
 
 A session is ``<id>.json``. A change outside a turn rewrites this file. A turn rewrites the file at
 its first change and at its end, and appends the changes in between to the turn log
-``.<id>.turn.jsonl``. A turn of a large session rewrites the file only at its end.
+``.<id>.turn.jsonl``. A turn of a large session rewrites the file only at its end, as does a turn
+whose first change has a partial answer.
 """
 
 import logging
@@ -182,6 +183,7 @@ class SessionDirectory:
         return None if stored is None else self._visible(session_id, stored).session()
 
     def write(self, session_id: str, change: Change) -> int:
+        """Store a change, and return how many of the oldest versions it has removed."""
         if change.only_partial is not None:
             self._write_partial(session_id, change.only_partial)
             return 0
@@ -282,6 +284,8 @@ class SessionDirectory:
     def sweep(self) -> None:
         """Remove the images that no session references, if this process has locked the
         directory.
+
+        I/O errors are only logged.
         """
         if self._lock.is_held:
             self._images.sweep()
@@ -309,7 +313,8 @@ class SessionDirectory:
             return self._index.expired(idle_seconds, moment, use_file=self._lock.is_held)
 
     def due_turns(self, until: float) -> dict[str, float]:
-        """Return the sessions whose turn is due at ``until``: Unix times by session ID.
+        """Return the sessions whose turn must continue at ``until`` or before, with the Unix time
+        of each.
 
         Turns that this process runs are omitted.
         """
@@ -323,7 +328,7 @@ class SessionDirectory:
             return self._index.undelivered(use_file=self._lock.is_held)
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
-        """Repair a locked session if its last turn crashed.
+        """Repair a session if its last turn crashed. The caller holds its lock in ``locks``.
 
         If ``is_turn`` is true, begin a turn.
         """

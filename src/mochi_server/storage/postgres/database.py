@@ -200,7 +200,8 @@ class Database:
     async def open(self, wait_seconds: float = _START_SECONDS) -> None:
         """Open the pool, waiting up to ``wait_seconds`` until the database is reachable.
 
-        Raises ``StorageFailed``.
+        Any error of the database, also a wrong password, is retried until then. The last attempt
+        may end later. Raises ``StorageFailed``.
         """
         deadline = time.monotonic() + wait_seconds
         while True:
