@@ -154,7 +154,7 @@ class Prompt:
     def _is_unchanged(self, block: Block, begin: int) -> bool:
         if begin < self.trim_limit and block.cached(_has_long_results):
             return False
-        return block.cached(encode_messages).is_complete
+        return not block.cached(encode_messages).names_blobs
 
     def _to_ollama(self, start: int, end: int) -> list[ChatMessage]:
         messages: Sequence[Message] = self.history[start:end]

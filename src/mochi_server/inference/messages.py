@@ -116,12 +116,12 @@ def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
 class EncodedMessages(NamedTuple):
     """Messages encoded as JSON for Ollama, and their size.
 
-    ``is_complete`` is false if the JSON only names images or files.
+    ``names_blobs`` is true if the JSON only names images or files, whose data each request adds.
     """
 
     encoded: Encoded
     size: PromptSize
-    is_complete: bool
+    names_blobs: bool
 
 
 def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
@@ -131,11 +131,10 @@ def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
     """
     converted = to_ollama_messages(messages, len(messages))
     objects = [orjson.dumps(message) for message in converted]
-    names_blobs = any(map(_names_blobs, converted))
     return EncodedMessages(
         encoded=Encoded(b",".join(objects)),
         size=PromptSize.of(converted),
-        is_complete=not names_blobs,
+        names_blobs=any(map(_names_blobs, converted)),
     )
 
 
