@@ -65,7 +65,10 @@ class MochiError(Exception):
         return error
 
     def with_advice(self, advice: str) -> "MochiError":
-        """Return a copy of the error whose message ends with ``advice``."""
+        """Return an error of this class with the same details, whose message ends with ``advice``.
+
+        It lacks the attributes that subclasses set in their constructors.
+        """
         sentence = self.message.rstrip(".")
         return self.restored(f"{sentence}. {advice}", self.details)
 

@@ -58,7 +58,7 @@ _BEGUN_HEADER = re.compile(
     r"(?:<\|(?:end|return|call)\|>\s*|<\|(?:start|channel|constrain)\|>(?:\w[\w.=:/ -]*)?\s*)*"
     r"(?:<\|?\w*\|?)?"
 )
-"""Pattern of every text with which a header can begin."""
+"""Pattern of every text with which a header can begin, and of some others, such as ``<abc``."""
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([^\s<]+)")
 _LONGEST_HEADER = 200
 _TAGS_IN_TEXT = (*_OPENING_TAGS, *_CLOSING_TAGS, *_MARKERS)
@@ -389,7 +389,9 @@ def _header_of(text: str) -> str:
 
 
 def _may_be_header(text: str) -> bool:
-    """Return whether a text is the beginning of a header, or markers alone."""
+    """Return whether a text can be the beginning of a header. An empty text and markers alone
+    can, too.
+    """
     return len(text) < _LONGEST_HEADER and _BEGUN_HEADER.fullmatch(text) is not None
 
 

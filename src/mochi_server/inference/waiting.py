@@ -38,7 +38,8 @@ class _Waiting(NamedTuple):
 class FairQueue:
     """Queue in front of ``limit`` slots, or of unlimited slots for None.
 
-    Sessions with several requests alternate.
+    Sessions with several requests alternate: the second request of a session waits for those of
+    other sessions, also for later ones.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -182,8 +183,9 @@ class RequestTracker:
     def is_queued(self, request: TrackedRequest, *, is_loaded: bool) -> bool:
         """Return whether a sent request waits for earlier requests in Ollama.
 
-        If its model is loaded, it waits while they use all slots of the model. If not, any earlier
-        request may keep Ollama from loading the model.
+        Requests are ordered by when their host was chosen, not by when they were sent. If its model
+        is loaded, it waits while they use all slots of the model. If not, any earlier request may
+        keep Ollama from loading the model.
         """
         earlier = takewhile(lambda other: other is not request, self._running)
         sent = [other for other in earlier if other.sent is not None]

@@ -311,7 +311,7 @@ def _remove_missing_blobs(sessions: Sequence[tuple[ChatSession, Sequence[Blob]]]
     for _, blobs in sessions:
         sent.update(blob.sha256 for blob in blobs)
     for session, _ in sessions:
-        for message in session.messages:
+        for message in session.messages:  # not `history`, which must not change
             removed += _remove_unsent(message, sent)
         for version in session.extra.get(KEY) or ():
             for message in version["messages"]:

@@ -419,7 +419,8 @@ async def _window_config(
     """Return the ``context_window_config`` of a session after a change of its model or window.
 
     ``chosen`` is the new manual window. If ``sets_window`` is true, None restores the automatic
-    window. ``windows`` are those of the session's host, which record a manual window.
+    window. ``windows`` are those of the session's host. If the model has a manual window already,
+    they record it, even if ``chosen`` replaces it.
     """
     config = session.metadata.context_window_config
     of_model = config

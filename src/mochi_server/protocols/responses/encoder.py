@@ -97,6 +97,12 @@ class ResponseEncoder(BlockEncoder):
         return text_done + part_done + item_done
 
     def end(self, part: End) -> bytes:
+        """Return the events at the end of the run.
+
+        A stopped response is ``cancelled`` only if it was created with ``background``, as OpenAI
+        defines this status. Any other one is ``completed`` with the text until then, or
+        ``incomplete``.
+        """
         ending = _ending(part)
         if self.response["background"] and part.result.cancelled and part.failure is None:
             ending["status"] = "cancelled"
