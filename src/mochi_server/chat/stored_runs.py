@@ -23,7 +23,13 @@ from mochi_server.events import AgentStart, ChatEvent, Done, Stopped, TurnError
 from mochi_server.sessions.caller import UNRESTRICTED
 from mochi_server.sessions.history import first_answer_index
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.turn import AgentCall, Approval, StoredTurn, TurnState
+from mochi_server.sessions.turn import (
+    AgentCall,
+    Approval,
+    StoredTurn,
+    TurnState,
+    answer_message_id,
+)
 from mochi_server.sessions.types import Message
 from mochi_server.tools.stored_calls import open_calls
 from mochi_server.tools.toolbox import ToolInvocation
@@ -219,18 +225,16 @@ def _last_event_number(turn: StoredTurn, calls: Sequence[ChatEvent]) -> int:
 def _result_of(session: ChatSession, turn: StoredTurn) -> TurnResult:
     """Return the result of a stored turn.
 
-    It has no messages if the session shows another answer: that before the turn, or another
-    version.
+    It has no messages if the turn has stored no answer, or if the session shows another answer:
+    that before the turn, or another version.
     """
     stored = session.history[first_answer_index(session.history) :]
-    result = TurnResult(stored)
-    if turn.answer_id is None:
-        is_of_turn = result.partial_id is not None
-    else:
-        is_of_turn = any(message["message_id"] == turn.answer_id for message in stored)
-    if not is_of_turn:
+    answer_ids = {turn.answer_id}
+    if turn.answer_id is None:  # the server of the turn died, or the turn could not continue
+        answer_ids = {answer_message_id(turn.turn_id, index) for index in range(len(stored))}
+    if not any(message["message_id"] in answer_ids for message in stored):
         return TurnResult()
-    return result
+    return TurnResult(stored)
 
 
 def _ending(state: TurnState, result: TurnResult) -> list[ChatEvent]:
