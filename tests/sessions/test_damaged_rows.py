@@ -209,17 +209,31 @@ async def test_damaged_partial_answer_is_discarded(database: str, body: str) -> 
         assert contents(await rows.chats.load(rows.sound)) == ["one", "two"]
 
 
-async def test_damaged_session_with_a_partial_answer_stops_no_recovery(database: str) -> None:
+@pytest.mark.parametrize(
+    "metadata",
+    ["{", '{"session_id": "0123456789", "model": "mochi", "format_version": "9.0"}'],
+    ids=["damaged", "later version"],
+)
+async def test_unreadable_session_with_a_partial_answer_stops_no_recovery(
+    database: str, metadata: str
+) -> None:
     partial = (
         '{"role": "assistant", "content": "th", "message_id": "1", "timestamp": '
         '"2026-01-01T00:00:00Z"}'
     )
     async with damage(database) as rows:
-        await rows.set_column("metadata", "{")
+        await rows.set_column("metadata", metadata)
         for session_id in (rows.damaged, rows.sound):
             await rows.write(_PARTIAL, partial, session_id)
         await rows.chats.recover_all_crashed()
         assert contents(await rows.chats.load(rows.sound)) == ["one", "two", "th"]
+        assert await rows.rows("partials") == 1
+
+
+async def test_damaged_session_is_deleted_with_its_partial_answer(database: str) -> None:
+    async with damage(database) as rows:
+        await rows.set_column("metadata", "{")
+        await rows.write(_PARTIAL, "{", rows.damaged)
         await rows.chats.delete(rows.damaged)
         assert await rows.rows("partials") == 0
 

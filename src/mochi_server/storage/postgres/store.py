@@ -407,7 +407,8 @@ class PostgresSessionStore(rules.SessionStore):
         """Store the partial answer and missing tool results as messages, unless a live server runs
         the turn.
 
-        Nothing changes if the session does not exist, or if its turn survives a crash.
+        Nothing changes if the session does not exist or is damaged, or if its turn survives a
+        crash. Raises ``SessionTooNew``.
         """
         with suppress(errors.SessionNotFound):
             # `_row_for_update` has stored the partial answer of a dead server, if any.
@@ -430,7 +431,8 @@ class PostgresSessionStore(rules.SessionStore):
                 self.locked_sessions[session_id] = lock._replace(end=len(complete))
 
     async def recover_all_crashed(self) -> None:
-        """Recover every session whose partial answer was written by a dead server.
+        """Recover every session whose partial answer was written by a dead server, except damaged
+        sessions and those of a later version.
 
         Raises ``StorageFailed``.
         """
@@ -443,7 +445,8 @@ class PostgresSessionStore(rules.SessionStore):
             ids = {id_ for (id_,) in rows} - self.locked_sessions.keys()
             locked = await locked_names(connection, self._collection, ids)
         for session_id in ids - locked:
-            await self.recover_crashed(session_id)
+            with suppress(errors.SessionTooNew):
+                await self.recover_crashed(session_id)
 
     async def _insert_new(
         self,
@@ -600,7 +603,8 @@ class PostgresSessionStore(rules.SessionStore):
 
         If ``is_new_lock`` is true, this process has just locked the session, so any partial answer
         is from a dead server. Raises ``SessionNotFound``, and ``SessionTaken`` if another process
-        has locked the session since this process locked it.
+        has locked the session since this process locked it. With a partial answer, it also raises
+        ``SessionDamaged`` and ``SessionTooNew``.
         """
         async with self._database.transaction(f"{operation} session {session_id}") as connection:
             row = await fetch_one(connection, _LOCK, self._parameters(session_id))
