@@ -1,5 +1,6 @@
 """Sessions, answers, approvals and errors through the client."""
 
+import json
 import multiprocessing
 import os
 from collections.abc import Iterator
@@ -396,6 +397,28 @@ def test_decision_after_the_end_of_the_turn_does_not_end_the_stream(
             session_id, instruct(calls("add", a=1, b=2), words(3)), on_confirm=decide_late
         ) as stream:
             assert isinstance(list(stream)[-1], Done)
+
+
+def test_refused_decision_on_a_call_that_still_waits_is_an_error(
+    connect: Connect, stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, ADDING)
+    with RunningServer(tmp_path, stub.url) as server, connect(server.url) as client:
+        session_id = client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+        file = server.settings.resolved_sessions_dir / f"{session_id}.json"
+
+        def decide(_: ToolConfirmationRequired) -> bool:
+            session = json.loads(file.read_text())
+            session["metadata"]["format_version"] = "9.0"
+            file.write_text(json.dumps(session))
+            return True
+
+        message = instruct(calls("add", a=1, b=2), words(3))
+        with (
+            pytest.raises(ApiError, match="SESSION_TOO_NEW"),
+            client.stream(session_id, message, on_confirm=decide) as events,
+        ):
+            list(events)
 
 
 def test_models_and_tools_are_listed(connect: Connect, adding_server: RunningServer) -> None:

@@ -17,7 +17,15 @@ from typing_extensions import ParamSpec, Required, Self, TypedDict, Unpack
 from mochi_server.client import streams
 from mochi_server.client.streams import DELAYS, READ_SECONDS, ApiError, AsyncStream, Backoff, Stream
 from mochi_server.constants import API_PREFIX
-from mochi_server.errors import ServerLost, ShuttingDown
+from mochi_server.errors import (
+    ConfirmationNotFound,
+    ConfirmationResolved,
+    ConfirmationStale,
+    ConfirmationTimeout,
+    ServerLost,
+    SessionNotFound,
+    ShuttingDown,
+)
 from mochi_server.events import ToolConfirmationRequired, TurnError
 from mochi_server.util.net import is_loopback
 from mochi_server.util.tasks import BlockingClient, blocking
@@ -117,8 +125,14 @@ class Decision(TypedDict, total=False):
 OnConfirm = Callable[[ToolConfirmationRequired], "bool | Decision | Awaitable[bool | Decision]"]
 """Callback that approves or denies a tool call."""
 
-_TOO_LATE = (404, 408, 409)
-"""HTTP status codes of decisions for calls that no longer wait for a decision."""
+_TOO_LATE = (
+    SessionNotFound.code,
+    ConfirmationNotFound.code,
+    ConfirmationResolved.code,
+    ConfirmationTimeout.code,
+    ConfirmationStale.code,
+)
+"""Error codes of decisions on requests that no longer wait for a decision."""
 _COMPARED_FIELDS = {
     "model": "modelId",
     "response": "response",
@@ -625,7 +639,7 @@ class AsyncMochiClient:
         try:
             await self.confirm(session_id, event, **_decision(decision))
         except ApiError as error:
-            if error.status not in _TOO_LATE:
+            if error.code not in _TOO_LATE:
                 raise
 
     async def _list(self, name: str, method: str, path: str, **request: Any) -> list[Json]:
