@@ -62,7 +62,8 @@ class Host:
     max_models: int | None = None
     loaded: frozenset[str] = frozenset()  # names of the loaded models at the latest choice
     is_draining: bool = False  # whether it was removed from the list of hosts
-    failure: MochiError | None = None  # why the host is left out, or None
+    # Why the host is down, or None. It is left out unless it is the only host.
+    failure: MochiError | None = None
     pause: float = _MIN_PAUSE  # seconds until the next probe of a host that is left out
 
     @property
@@ -161,7 +162,8 @@ def _without_text(host: Host, error: MochiError) -> MochiError:
 
 
 class Fleet:
-    """All Ollama hosts. With one host, it is never left out, and its errors are raised unchanged.
+    """All Ollama hosts. A single host can be down, but is never left out, and its errors are raised
+    unchanged.
 
     The methods for models and connections are those of ``AsyncOllamaClient``.
     """
@@ -208,6 +210,7 @@ class Fleet:
 
     @property
     def is_single(self) -> bool:
+        """Whether there is one host, also counting removed hosts whose requests have not ended."""
         return len(self.hosts) == 1
 
     async def aclose(self) -> None:
@@ -221,7 +224,7 @@ class Fleet:
         """Record the error of a request. Ignore an error that does not concern the whole host.
 
         The host is left out for a growing pause, and requests that wait for it fail. A single host
-        is not left out.
+        is down until it answers a request or a probe, but it is not left out.
 
         If ``is_answering`` is true, an error that Ollama reports concerns only that answer. If
         ``is_cloud`` is true, it may be an error of the model's provider.
@@ -283,7 +286,9 @@ class Fleet:
         return [host for host, responds in zip(lost, responses, strict=True) if responds]
 
     def prefetch_loaded(self) -> None:
-        """Read the file of hosts and request the loaded models of all hosts, in the background."""
+        """Read the file of hosts, and request the loaded models of the hosts that are up, in the
+        background.
+        """
         if self._file is not None:
             start_in(self._tasks, self.refresh())
         for host in self.up:
