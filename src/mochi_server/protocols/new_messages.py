@@ -31,11 +31,11 @@ Action ``compare``:
 
 Actions ``compare`` and ``compare_all``:
 
-8. No user message after the last assistant message, but results of pending calls, or the stored
-   last result: store the results, and continue.
+8. No user message after the last assistant message, but results of pending calls, or a result of a
+   stored call while the stored messages end with a result: store new results, and continue.
 9. Only ``compare_all``: the user messages equal the stored ones, and the last one also in its
-    images and files. The last message is that one, or an assistant message whose calls all have
-    stored results: generate the last answer again.
+    images and files. The last message is that one, or equals the latest stored answer while no call
+    is pending: generate the last answer again.
 10. Only ``compare_all``: the user messages equal the stored ones, the last message is a result, the
     latest turn has results, and no call is pending: generate the answer again, or continue after a
     tool result, with no call required.
