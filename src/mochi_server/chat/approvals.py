@@ -234,7 +234,8 @@ class SessionApprover(Approver):
         """Return the user's decision and the call with edited arguments, or None after the
         timeout.
 
-        The decision may have been stored before the turn continued. Raises ``TurnSuspended``.
+        The decision may have been stored before the turn continued. Raises ``TurnSuspended``, and
+        ``ValidationFailed`` if arguments in a stored decision are invalid.
         """
         stored = self._stored_approval(bound.call)
         if stored is not None:

@@ -130,9 +130,9 @@ class StoredRuns:
         """Return the events of the calls of a turn until now, for clients that did not receive its
         first run.
 
-        ``includes_approval_call`` states whether they include the call that needs, or needed,
-        approval. Of a call inside an agent, they include the request, because the call starts after
-        its approval.
+        ``includes_approval_call`` states whether they include the call of the latest request for
+        approval, if that call has no result. A call inside an agent has no event before its
+        approval, so they include its request instead.
         """
         messages = turn_messages(session, turn)
         approval = turn.approval

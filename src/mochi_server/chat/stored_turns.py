@@ -123,9 +123,10 @@ class StoredTurns:
     async def load_waiting(
         self, session_id: str, confirmation_id: str
     ) -> tuple[ChatSession, StoredTurn, Approval]:
-        """Return a session with its turn, which waits for this decision.
+        """Return a session, its turn and the request of the turn that waits for this decision.
 
-        Raise the errors of `decide`.
+        Raises ``SessionNotFound``. If the request does not wait, raises ``ConfirmationNotFound``,
+        ``ConfirmationResolved``, ``ConfirmationTimeout`` or ``ConfirmationStale``.
         """
         session = await self.store.load(session_id)
         turn = session.metadata.turn
