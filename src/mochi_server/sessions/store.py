@@ -228,7 +228,7 @@ class SessionStore(Protocol):
     def hold(
         self, session_id: str, *, run_id: str | None = None, wait: bool = False
     ) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that locks a session for changes. Only ``patch`` needs no lock.
+        """Return a context manager that locks a session for ``write``. Other methods need no lock.
 
         A turn passes its ``run_id``. While it has the lock, other calls raise ``SessionBusy``, or
         wait if ``wait`` is true. All calls wait for other locks. If a turn gets the lock meanwhile,
