@@ -73,7 +73,8 @@ def leads_out(path: Path, directory: Path) -> bool:
 def parse_file(path: Path) -> ast.Module:
     """Return the syntax tree of a Python file.
 
-    Raises ``OSError``, ``SyntaxError`` or ``ValueError``.
+    Raises ``OSError``, ``SyntaxError`` or ``ValueError``. If the code is nested too deeply, raises
+    ``MemoryError`` or ``RecursionError``.
     """
     data = regular_files.read_bytes(path, _MAX_BYTES)
     with _PARSER:
