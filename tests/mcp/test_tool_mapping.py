@@ -325,6 +325,38 @@ async def test_invalid_or_too_large_schema_is_a_problem_of_its_tool(mapper: Mapp
     ]
 
 
+@pytest.mark.parametrize("draft", ["draft-04/schema#", "draft-07/schema#"])
+async def test_ids_in_the_data_of_a_schema_have_no_meaning(mapper: Mapper, draft: str) -> None:
+    data = {"id": 5, "$id": 5}
+    tool = await mapper.tool(
+        properties={"at": {"type": "object", "default": data, "enum": [data]}},
+        **{"$schema": f"http://json-schema.org/{draft}"},
+    )
+    assert (await tool.schema.bind({"at": data})).args == ({"at": data},)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$schema": 5},
+        {"$schema": ["http://json-schema.org/draft-07/schema#"]},
+        {"$id": 5},
+        {"properties": {"a": {"$id": 5}}},
+    ],
+    ids=str,
+)
+async def test_schema_whose_id_is_no_text_is_invalid(
+    mapper: Mapper, schema: dict[str, Any]
+) -> None:
+    usable, problems = await mapper.tools(
+        [mcp_types.Tool(name="bad", input_schema={"type": "object", **schema})]
+    )
+    assert usable == []
+    assert problems == [
+        "its tool 'bad' cannot be used: its input schema is not a valid JSON schema"
+    ]
+
+
 @cases(
     ("keyword", "schema"),
     [

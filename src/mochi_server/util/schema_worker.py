@@ -31,6 +31,7 @@ _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _MAPS = {"properties", "patternProperties", "dependentSchemas", "dependencies"}
 _DEFINITIONS = {"$defs", "definitions"}
+_DATA = {"default", "const", "enum", "examples"}
 
 
 class InvalidSchema(Exception):
@@ -50,7 +51,8 @@ def check_schema(schema: dict[str, Any]) -> dict[str, Any]:
         )
     except RecursionError as error:
         raise InvalidSchema("its schema is too large") from error
-    except SchemaError as error:
+    # The libraries raise the last two if `$schema` or `$id` is not text.
+    except (SchemaError, AttributeError, TypeError) as error:
         raise InvalidSchema("its input schema is not a valid JSON schema") from error
     return {}
 
@@ -74,10 +76,22 @@ class _Expansion:
         )
         self._add(schema, referencing.Registry().resolver_with_root(resource), ())
 
-    def _add(self, node: Any, resolver: Any, targets: tuple[int, ...]) -> None:
+    def _count(self, node: Any) -> None:
         self.size += 1 + (len(node) // 100 if isinstance(node, str) else 0)
         if self.size > MAX_SCHEMA_VALUES:
             raise InvalidSchema("its schema is too large")
+
+    def _add_data(self, value: Any) -> None:
+        """Add a value in which ``$ref`` and ``$id`` have no meaning."""
+        self._count(value)
+        if isinstance(value, dict):
+            value = [*value.values()]
+        if isinstance(value, list):
+            for each in value:
+                self._add_data(each)
+
+    def _add(self, node: Any, resolver: Any, targets: tuple[int, ...]) -> None:
+        self._count(node)
         if isinstance(node, list):
             for each in node:
                 self._add(each, resolver, targets)
@@ -88,6 +102,8 @@ class _Expansion:
         for key, value in node.items():
             if key in _REFERENCES and isinstance(value, str):
                 self._add_target(value, resolver, targets)
+            elif key in _DATA:
+                self._add_data(value)
             elif key not in _DEFINITIONS:
                 for each in value.values() if key in _MAPS and isinstance(value, dict) else [value]:
                     self._add(each, resolver, targets)
@@ -105,6 +121,8 @@ class _Expansion:
 def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the ``error`` of the arguments, or the ``arguments`` if they were converted, or an
     empty result if they are valid.
+
+    ``check_schema`` has accepted the schema.
 
     Models often send values as text. Where the schema excludes text, text that is JSON is converted
     to its value.
