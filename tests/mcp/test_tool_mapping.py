@@ -110,6 +110,14 @@ async def test_models_get_a_schema_with_references_in_place(mapper: Mapper) -> N
     }
 
 
+async def test_models_get_the_definition_of_an_anchor(mapper: Mapper) -> None:
+    tool = await mapper.tool(
+        properties={"home": {"$ref": "#address"}, "work": {"$ref": "#unknown"}},
+        **{"$defs": {"Address": {"$anchor": "address", "type": "string"}}},
+    )
+    assert tool.schema.parameters["properties"] == {"home": {"type": "string"}, "work": {}}
+
+
 async def test_models_get_the_joined_parts_of_a_parameter(mapper: Mapper) -> None:
     tool = await mapper.tool(
         properties={

@@ -432,16 +432,31 @@ def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
-    """Return the target of a ``$ref``, or the empty schema if there is none."""
+    """Return the target of a ``$ref``, or the empty schema if there is none.
+
+    Anchors are found only in the definitions of the schema.
+    """
     start, *parts = pointer.split("/")
-    if not start.startswith("#"):
-        return {}
+    if start != "#":
+        return _anchored_definition(schema, pointer)
     for part in parts:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
         if not isinstance(schema, dict):
             return {}
         schema = schema.get(key)
     return schema if isinstance(schema, dict) else {}
+
+
+def _anchored_definition(schema: Mapping[str, Any], reference: str) -> dict[str, Any]:
+    """Return the definition with the anchor of a reference, or the empty schema."""
+    for keyword in ("$defs", "definitions"):
+        definitions = schema.get(keyword)
+        if not isinstance(definitions, dict):
+            continue
+        for node in definitions.values():
+            if isinstance(node, dict) and f"#{node.get('$anchor')}" == reference:
+                return node
+    return {}
 
 
 def supported_schema(
