@@ -260,6 +260,16 @@ def test_failed_repair_carries_the_first_text(api: Api, model: CarelessModel) ->
     assert response.json()["error"]["details"]["text"] == WRONG
 
 
+def test_repair_that_finds_ollama_busy_can_be_sent_again(api: Api, model: CarelessModel) -> None:
+    model.repaired = Reply([Failure("too many", 503)])
+    session_id = api.create_session("mochi")["session_id"]
+    response = api.http.post(f"/chat/{session_id}", json={"message": "A city?", "format": CITY})
+    assert error_of(response) == (503, "OLLAMA_BUSY")
+    assert int(response.headers["retry-after"]) > 0
+    _, stored = api.messages(session_id)
+    assert (stored["content"], stored["interrupted"]) == (WRONG, True)
+
+
 @pytest.mark.parametrize(
     "schema",
     [

@@ -12,7 +12,14 @@ from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.steps import AskModel, Finish, PlannedCall, RunCalls
 from mochi_server.chat.stored_events import interrupted_event, snapshot
 from mochi_server.chat.turn import PreparedTurn
-from mochi_server.errors import FormatNotMet, ImageNotReadable, MochiError, OllamaError
+from mochi_server.errors import (
+    FormatNotMet,
+    ImageNotReadable,
+    MochiError,
+    OllamaBusy,
+    OllamaError,
+    OllamaUnreachable,
+)
 from mochi_server.events import (
     ChatEvent,
     ContentDelta,
@@ -243,7 +250,8 @@ class TurnLoop:
     ) -> None:
         """Replace an answer that does not fit ``schema``, and publish a snapshot.
 
-        Raises ``FormatNotMet``.
+        Raises ``FormatNotMet``, and ``OllamaBusy`` or ``OllamaUnreachable``, after which the client
+        can send the request again.
         """
         # If a limit of tokens ended the answer, the client has set that limit.
         if schema is None or answer.done_reason == "length":
@@ -254,6 +262,8 @@ class TurnLoop:
             return
         try:
             text, last = await model_call.repair(first, problem, schema)
+        except (OllamaBusy, OllamaUnreachable):
+            raise
         except MochiError as error:
             raise FormatNotMet(model_call.name, error.message.rstrip("."), first) from error
         self.turn.writer.replaced.append(answer.message())
