@@ -458,3 +458,10 @@ def test_invalid_fields_of_a_result_are_removed(
     (found,) = manager.load_session(ID).messages
     assert found["content"] == "3"
     assert not {"arguments", "result", "execution_time"} & found.keys()
+
+
+def test_execution_time_may_be_an_integer(manager: SessionManager, sessions_dir: Path) -> None:
+    result = {"role": "tool", "content": "3", "execution_time": 2}
+    put(sessions_dir, {"metadata": {"session_id": ID, "model": "m"}, "messages": [result]})
+    (found,) = manager.load_session(ID).messages
+    assert found.get("execution_time") == 2

@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
+from types import UnionType
 from typing import Any, TypeVar, cast
 
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
@@ -200,12 +201,12 @@ _STRING_FIELDS = (
     "raw",
     "result",
 )
-_MESSAGE_TYPES: dict[str, type] = {
+_MESSAGE_TYPES: dict[str, type | UnionType] = {
     **dict.fromkeys(_STRING_FIELDS, str),
     **dict.fromkeys(("images", "attachments", "tool_calls", "client_tool_calls"), list),
     **dict.fromkeys(("eval_count", "prompt_eval_count", "prompt_eval_cached_count"), int),
     "arguments": dict,
-    "execution_time": float,
+    "execution_time": float | int,
 }
 
 
