@@ -99,6 +99,7 @@ def test_exports_groups_and_marks_are_read(tmp_path: Path) -> None:
         ("x = 1", "__all__", "list of names"),
         ("__all__ = 'good'", "__all__", "list of names"),
         ("__all__ = [['good']]", "__all__", "list of names"),
+        ("__all__ = ['good', ['better']]", "__all__", "list of names"),
         ("__all__ = ['missing']", "missing", "does not exist"),
         ("__all__ = ['reload']\ndef reload() -> str:\n    'Do.'", "reload", "reserved"),
         ("__all__ = ['f']\ndef f(a) -> str:\n    'Do.'", "f", "no type"),

@@ -265,6 +265,10 @@ def _names(value: object, variable: str, problems: list[Problem]) -> list[str]:
     return list(counts)
 
 
+def _is_list_of_names(value: object) -> TypeGuard[Sequence[str]]:
+    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+
+
 def _make_tool(name: str, function: Any, marks: Collection[str]) -> Tool:
     """Return the tool of an exported function. Raises ``InvalidTool``, and errors of user code."""
     if name in RESERVED_NAMES:
