@@ -438,6 +438,11 @@ def test_images_in_content_are_imported_or_counted(
             {"pinned": 1, "archived": "yes", "meta": {"tags": [5, "", "a\0", "a" * 101, "b"]}},
             (["b"], False, False),
         ),
+        (
+            "open_webui/branches",
+            {"meta": {"tags": ["旅\u3000行", "to\u00a0do", "👨\u200d👩\u200d👧", "a\u0085b"]}},
+            (["旅\u3000行", "to\u00a0do", "👨\u200d👩\u200d👧"], False, False),
+        ),
         ("open_webui/branches", {"meta": {"tags": "home"}}, ([], False, False)),
         ("open_webui/branches", {"meta": None}, ([], False, False)),
         ("open_webui/branches", {"meta": {"tags": [*map(str, range(60))]}}, (None, False, False)),

@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
-from mochi_server.constants import MAX_TAG_CHARS, MAX_TAGS, MAX_TITLE_CHARS
+from mochi_server.constants import MAX_TAGS, MAX_TITLE_CHARS
 from mochi_server.sessions.session import collapse_whitespace
 from mochi_server.sessions.types import (
     AssistantMessage,
     Image,
     Message,
     Role,
+    Tag,
     UserMessage,
 )
 from mochi_server.util.clock import as_text, new_id, now
@@ -24,6 +25,7 @@ from mochi_server.util.clock import as_text, new_id, now
 _DATA_URL = re.compile(r"data:image/[\w.+-]{1,40}(?:;[^,;]{1,100}){0,4};base64,")
 # Larger timestamps are in milliseconds, others in seconds; exports contain both.
 _MIN_MILLISECONDS = 1e11
+_TAG = TypeAdapter[str](Tag)
 
 IMAGES = "images"
 FILES = "files"
@@ -148,10 +150,10 @@ def _tag_of(value: object) -> str:
     """Return the tag of a session, or an empty text if it is invalid."""
     if not isinstance(value, str):
         return ""
-    name = value.strip()
-    if len(name) > MAX_TAG_CHARS:
+    try:
+        return _TAG.validate_python(value.strip())
+    except ValidationError:
         return ""
-    return name if name.isprintable() else ""
 
 
 @dataclass(frozen=True)
