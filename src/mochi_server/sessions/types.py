@@ -601,18 +601,24 @@ def image_references_of(message: Message) -> list[ImageReference]:
         return []
     references: list[ImageReference] = []
     for image in message.get("images") or ():
-        if isinstance(image, dict) and is_sha256(image.get("sha256")):
+        if _is_image(image):
             references.append(image)
     return references
 
 
 def with_unreadable_images(message: Message) -> Message:
-    """Return a message whose images are marked as unreadable."""
+    """Return a message whose images are marked as unreadable, except for invalid references."""
     if message["role"] == "system" or not message.get("images"):
         return message
     marked = message.copy()
-    marked["images"] = [{**image, "unreadable": True} for image in message["images"]]
+    marked["images"] = [
+        {**image, "unreadable": True} if _is_image(image) else image for image in message["images"]
+    ]
     return marked
+
+
+def _is_image(value: object) -> bool:
+    return isinstance(value, dict) and is_sha256(value.get("sha256"))
 
 
 def attachments_of(message: Message) -> list[AttachmentReference]:
