@@ -126,6 +126,17 @@ def test_index_of_another_version_is_rebuilt(
     assert listed(manager) == ids
 
 
+def test_index_without_a_version_is_rebuilt(
+    manager: SessionManager, ids: list[str], index: Path
+) -> None:
+    with closing(sqlite3.connect(index)) as database:  # as a killed process has left it
+        database.execute("PRAGMA user_version = 0")
+    file_of(index.parent, ids[0]).touch()
+    assert listed(manager) == ids
+    with closing(sqlite3.connect(index)) as database:
+        assert database.execute("PRAGMA user_version").fetchone() != (0,)
+
+
 def test_index_table_with_other_columns_is_tolerated(
     manager: SessionManager, ids: list[str], index: Path
 ) -> None:

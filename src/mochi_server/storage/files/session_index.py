@@ -61,6 +61,8 @@ CREATE TRIGGER text_deleted AFTER DELETE ON texts BEGIN
 """
 """Table for fast searches. It requires SQLite 3.34; with older versions, searches scan all texts.
 """
+# A killed process must not leave tables without a version.
+_CREATION = f"BEGIN; {{tables}} PRAGMA user_version = {_VERSION}; COMMIT;"
 _COUNT = "SELECT count(*) FROM sessions {where}"
 _ENTRIES = "SELECT entry FROM sessions {where} ORDER BY {order} LIMIT ? OFFSET ?"
 _NEWEST = "updated DESC, session_id"
@@ -346,7 +348,7 @@ def _scan(directory: Path) -> _Files:
 def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
     """Create the tables of a new database, and return the database.
 
-    Raises ``sqlite3.DatabaseError`` if its version is another.
+    Raises ``sqlite3.DatabaseError`` if its version is another, or if it has tables but no version.
     """
     # Writes need no fsync: an index that a power failure damages is rebuilt.
     database.execute("PRAGMA synchronous = OFF")
@@ -355,10 +357,13 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
     if version not in (0, _VERSION):
         raise sqlite3.DatabaseError(f"it has version {version}")
     if version == 0:
-        database.executescript(_SCHEMA)
-        with suppress(sqlite3.OperationalError):
-            database.executescript(_TRIGRAMS)
-        database.execute(f"PRAGMA user_version = {_VERSION}")
+        if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'sessions'").fetchone():
+            raise sqlite3.DatabaseError("it has tables but no version")
+        try:
+            database.executescript(_CREATION.format(tables=_SCHEMA + _TRIGRAMS))
+        except sqlite3.OperationalError:
+            database.rollback()
+            database.executescript(_CREATION.format(tables=_SCHEMA))
     return database
 
 
