@@ -2,6 +2,7 @@
 credentials.
 """
 
+import asyncio
 import json
 import logging
 import stat
@@ -13,8 +14,10 @@ import httpx
 import pytest
 
 from mochi_server.client import MochiClient
-from mochi_server.mcp.config import read_config
+from mochi_server.mcp.config import RemoteServer, read_config
+from mochi_server.mcp.credentials import Credentials
 from mochi_server.mcp.limits import McpLimits
+from mochi_server.storage.memory import MemorySecretStore
 from mochi_stub import StubServer
 from tests.mcp.patient_server import PatientServer
 from tests.mcp.test_servers import called, problems
@@ -167,6 +170,59 @@ def test_expired_token_is_refreshed_without_a_user(
         assert called(api, "shout", text="loud")["result"] == "LOUD"
         assert json.loads(file.read_text())["tokens"] != record["tokens"]
     assert remote.grants == ["authorization_code", "refresh_token"]
+
+
+class SlowSecretStore(MemorySecretStore):
+    """Store whose writes wait for `gate`. `wrote` is set when one begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.wrote = asyncio.Event()
+
+    async def put(self, key: str, data: bytes) -> None:
+        self.wrote.set()
+        await self.gate.wait()
+        await super().put(key, data)
+
+
+async def test_parallel_requests_do_not_lose_a_refreshed_token() -> None:
+    import httpx2
+    from mcp.client.auth import OAuthClientProvider
+
+    from mochi_server.mcp.oauth import provider_of
+    from mochi_server.mcp.session import McpSession
+
+    store = SlowSecretStore()
+    config = RemoteServer(url="https://example.com/mcp")
+    credentials = Credentials.of("hand", config, store)
+    tokens = {"access_token": "old", "refresh_token": "again", "token_type": "Bearer"}
+    record = {"tokens": tokens, "expires_at": 1, "client": {"client_id": "c"}}
+    store.gate.set()
+    await credentials.save(json.dumps(record))
+    store.gate.clear()
+    store.wrote.clear()
+    provider = provider_of(config, credentials, McpSession("hand", credentials.masker))
+    assert isinstance(provider, OAuthClientProvider)
+
+    async def authorization() -> str | None:
+        """Return with which authorization the MCP server receives a request."""
+        request = httpx2.Request("POST", config.url)
+        flow = provider.async_auth_flow(request)
+        outgoing = await anext(flow)
+        if outgoing is not request:
+            new = {"access_token": "new", "token_type": "Bearer"}
+            outgoing = await flow.asend(httpx2.Response(200, json=new))
+        await flow.aclose()
+        return outgoing.headers.get("authorization")
+
+    refreshing = asyncio.ensure_future(authorization())
+    await store.wrote.wait()
+    waiting = asyncio.ensure_future(authorization())
+    while not provider.context.lock.statistics().tasks_waiting:  # noqa: ASYNC110 - no event exists
+        await asyncio.sleep(0)
+    store.gate.set()
+    assert await asyncio.gather(refreshing, waiting) == ["Bearer new", "Bearer new"]
 
 
 @pytest.mark.parametrize("over_sse", [False, True], ids=["streamable HTTP", "SSE"])

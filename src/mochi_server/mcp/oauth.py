@@ -78,6 +78,15 @@ class _Record(BaseModel):
     scope: str | None = None
     """Scopes for the next authorization, because the server has refused a request without them."""
 
+    def is_valid(self, refused_token: str | None) -> bool:
+        """Return whether there is a token that has not expired and is not ``refused_token``."""
+        if self.tokens is None or self.tokens.access_token == refused_token:
+            return False
+        return not self.expires_at or time.time() <= self.expires_at
+
+    def can_refresh(self) -> bool:
+        return bool(self.tokens and self.tokens.refresh_token and self.client)
+
 
 class Browser(Protocol):
     """Browser of a user, as a provider uses it."""
@@ -163,34 +172,42 @@ class _StoredTokensProvider(OAuthClientProvider):
     async def _save(self, record: _Record) -> None:
         await self._credentials.save(record.model_dump_json())
 
+    async def _first_record(self) -> _Record:
+        """Return the authorization with which a request begins."""
+        return await self._load()
+
     async def _initialize(self) -> None:
-        """Set the state of the SDK's flow from the stored authorization."""
+        """Set the state of the SDK's flow from the stored authorization.
+
+        The caller has locked that state, which all requests share.
+        """
         await super()._initialize()
-        record = await self._load()
+        record = await self._first_record()
         context = self.context
         context.current_tokens = record.tokens
         context.token_expiry_time = record.expires_at
-        if record.tokens is not None and record.tokens.access_token == self._refused_token:
+        if not record.is_valid(self._refused_token):
             context.token_expiry_time = _LONG_AGO  # so that it is refreshed
         context.oauth_metadata = record.metadata
         context.protected_resource_metadata = record.resource
-        self._initialized = False  # the next request reads the record again
+        self._initialized = False  # the next flow reads the record again
 
     async def _auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         # The flow of the SDK lets only one request run at a time, so it begins only if needed.
-        await self._initialize()
-        tokens = self.context.current_tokens
-        if tokens is None or self.context.is_token_valid():
-            self._add_auth_header(request)
+        record = await self._first_record()
+        tokens = record.tokens
+        if tokens is None or record.is_valid(self._refused_token):
+            if tokens is not None:
+                request.headers["Authorization"] = f"Bearer {tokens.access_token}"
             response = yield request
             if not _is_refused(response):
                 return
             if response.status_code == httpx2.codes.FORBIDDEN and not self._can_authorize:
                 raise await self._refusal_error(response)
             self._refused_token = tokens.access_token if tokens else None
-        if not self._can_authorize and not self.context.can_refresh_token():
+        if not self._can_authorize and not record.can_refresh():
             raise self._authorization_error()
         flow = super()._auth_flow(request)
         try:
@@ -292,11 +309,9 @@ class BrowserProvider(_StoredTokensProvider):
             self.context.client_info = client.model_copy(update=update)
         return await super()._perform_authorization()
 
-    async def _initialize(self) -> None:
-        await super()._initialize()
-        self.context.clear_tokens()
-        self.context.oauth_metadata = None
-        self.context.protected_resource_metadata = None
+    async def _first_record(self) -> _Record:
+        record = await self._load()
+        return record.model_copy(update={"tokens": None, "metadata": None, "resource": None})
 
 
 class _ClientCredentialsProvider(_StoredTokensProvider, ClientCredentialsOAuthProvider):
