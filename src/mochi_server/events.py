@@ -220,8 +220,8 @@ class Status:
     - ``loading_model``: Ollama loads the model.
     - ``processing_prompt``: Ollama evaluates the prompt.
     - ``compacting``: the model summarizes the oldest turns.
-    - ``continued``: a turn that waited for approval continues. ``continues`` is the ID of the run
-      that waited.
+    - ``continued``: a turn continues that waited for approval, or whose server crashed or stopped.
+      ``continues`` is the ID of its run until then.
     """
 
     state: str

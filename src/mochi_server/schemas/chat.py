@@ -252,7 +252,9 @@ class RunStatus(Schema):
     ]
     answer_id: str | None = Field(description="ID of the answer's message, which may be partial.")
     continues: str | None = Field(
-        None, description="ID of the run that waited for approval, if this run continues it."
+        None,
+        description="ID of the run that this run continues: it waited for approval, or its server "
+        "crashed or stopped.",
     )
 
     @classmethod
