@@ -255,9 +255,10 @@ class SessionIndex:
         always read again.
         """
         known = dict(database.execute("SELECT session_id, signature FROM sessions"))
-        changed = files.logs & files.signatures.keys()
+        changed = set()
         for session_id, signature in files.signatures.items():
-            if known.get(session_id) != signature and is_session_id(session_id):
+            is_outdated = session_id in files.logs or known.get(session_id) != signature
+            if is_outdated and is_session_id(session_id):
                 changed.add(session_id)
         removed = known.keys() - files.signatures.keys()
         self._update(database, changed, removed)
