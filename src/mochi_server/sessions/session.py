@@ -326,7 +326,11 @@ class ChatSession:
 
     @property
     def revision(self) -> str:
-        """Identifier of the state of the history. It changes with every new or edited message."""
+        """Identifier of the state of the history.
+
+        It changes with the number of messages, and with the ID and text of the last message. It
+        stays the same if only the system message or the images of a message are replaced.
+        """
         return revision_at(len(self._messages), self._messages[-1] if self._messages else None)
 
     @property
@@ -690,7 +694,10 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
 
 
 def _ends_of_rounds(messages: Sequence[Message]) -> list[int]:
-    """Return the positions of the messages after which each tool call has a result."""
+    """Return the positions of the messages after which each tool call has a result.
+
+    Calls before a message of another role count as answered.
+    """
     ends = []
     open_calls = 0
     for position, message in enumerate(messages):
@@ -704,8 +711,9 @@ def _ends_of_rounds(messages: Sequence[Message]) -> list[int]:
 
 
 def has_stale_checkpoint(metadata: SessionMetadata, messages: Sequence[Message]) -> bool:
-    """Return whether a session has a checkpoint that covers a message which is not in
-    ``messages``.
+    """Return whether a session has a checkpoint whose last message is not in ``messages``.
+
+    ``messages`` are the beginning of the history.
     """
     if metadata.compaction is None:
         return False
