@@ -114,7 +114,7 @@ class ToolSchemaService:
         self._cache: dict[tuple[str, int], tuple[ToolSchema, object]] = {}
 
     def schema_of(self, function: Callable[..., Any], name: str | None = None) -> ToolSchema:
-        """Return the schema of a function. Raises ``InvalidTool``."""
+        """Return the schema of a function. Raises the errors of ``make_schema``."""
         name = name or str(getattr(function, "__name__", ""))
         key = (name, id(function))
         if key not in self._cache:
@@ -125,7 +125,10 @@ class ToolSchemaService:
 
 
 def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
-    """Return the schema of a function. Raises ``InvalidTool``."""
+    """Return the schema of a function.
+
+    Raises ``InvalidTool``, and errors of the types of parameters, such as an invalid pattern.
+    """
     from docstring_parser import parse  # noqa: PLC0415 - only tools need it
 
     if inspect.isclass(function) or not callable(function):
@@ -395,7 +398,9 @@ def _check_keywords(node: Mapping[str, Any]) -> None:
 
 
 def without_boolean_schemas(schema: Any) -> Any:
-    """Replace each boolean in the place of a JSON schema by an empty schema.
+    """Replace booleans by empty schemas where Ollama reads a JSON schema.
+
+    These places are properties, items and the parts of keywords such as ``anyOf``.
 
     ``true`` and ``false`` are valid schemas, but Ollama cannot read them.
     """
