@@ -308,8 +308,8 @@ def key_check(
     """Return a check that sets the caller and requires an API key, except for GET and HEAD to the
     paths in ``exempt``.
 
-    If the ring is empty, the check admits requests to a loopback address, or all requests if
-    ``insecure`` is true.
+    If the ring is empty, the check admits requests to a loopback address or a Unix domain socket,
+    or all requests if ``insecure`` is true.
     """
 
     def check(scope: Scope) -> MochiError | None:
@@ -378,7 +378,9 @@ def _sent_keys(scope: Scope) -> list[bytes]:
 
 
 def _local_address(scope: Scope) -> IPv4Address | IPv6Address | None:
-    """Return the server address of the connection, or None for a Unix domain socket."""
+    """Return the server address of the connection, or None if it has no IP address, as a Unix
+    domain socket.
+    """
     try:
         return _parse_address(scope["server"][0]) if scope.get("server") else None
     except ValueError:
