@@ -295,10 +295,10 @@ class TurnWarning:
     - ``WINDOW_DIFFERS``: Ollama reloads the model, because a session's manual context window
       differs from the window of other sessions with the model.
     - ``PROMPT_TRUNCATED``: Ollama cut the prompt.
-    - ``MODEL_NOT_FOUND``: Ollama does not have the model of an agent. The session's model answers
-      instead.
+    - ``MODEL_NOT_FOUND``: Ollama does not have the model of an agent, and the session's model
+      answers instead. Or it does not have the model of imported sessions.
     - ``TOOL_NOT_FOUND``, ``AGENT_NOT_FOUND``: the session enables a tool, tool group or agent that
-      does not exist.
+      does not exist, or an agent names an MCP tool that does not exist.
     - ``AGENT_INVALID``: the session enables an agent whose files are incomplete or invalid.
     - ``CONTENT_LEFT_OUT``: an import left out contents of one kind, such as files.
     - ``TURN_LEFT_OUT``: a turn in an imported session waited for approval. It does not continue.
