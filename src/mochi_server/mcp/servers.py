@@ -374,8 +374,9 @@ class McpServers:
         """Return a copy of ``catalogue`` with the tools, groups and problems of the MCP servers
         added.
 
-        Open the servers, and wait for those that offer no tools yet, at most for the limit of the
-        start. All tools of the result own their names from now on.
+        Open the servers, and wait until they have connected, at most for the limit of the start.
+        Servers that still offer their tools from before a reload are not waited for. All tools of
+        the result own their names from now on.
         """
         await self.open()
         await self._wait_until_connected(

@@ -173,9 +173,10 @@ class Toolbox(Protocol):
     def schemas(self) -> list[dict[str, Any]]: ...
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        """Run a tool call, publish its events and return its outcome.
+        """Run a tool call, publish the events until its result, and return its outcome.
 
-        Failed and denied calls do not raise.
+        The caller publishes the result unless the outcome has its own events. Failed and denied
+        calls do not raise.
         """
 
 
