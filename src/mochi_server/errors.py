@@ -1,9 +1,7 @@
 """All errors that a client can receive.
 
-Each class has an error code, an HTTP status and a description of the cause.
-
-``AgentChatNotFound``, ``HostsUnreachable``, ``SessionTaken``, ``DirectoryInUse`` and
-``StorageUnavailable`` inherit these attributes from their base classes.
+Each class has an error code, an HTTP status and a description of the cause, or inherits them from
+another error.
 """
 
 import json
