@@ -381,7 +381,10 @@ class Session(SessionWithoutOwner):
 
 
 class SessionList(Schema):
-    """Sessions, the most recently changed first."""
+    """Sessions, the most recently changed first.
+
+    With ``pinned=first``, pinned sessions precede all others.
+    """
 
     sessions: list[Session]
 
@@ -609,7 +612,7 @@ ExportFormat = Literal["json", "markdown"]
 class SessionFork(StrictBody):
     """The last message to copy to the fork, by index or ID.
 
-    The default is the last message of the session.
+    The default is the last message after which each tool call has a result.
     """
 
     model_config = ConfigDict(
