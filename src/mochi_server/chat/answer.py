@@ -74,7 +74,10 @@ class AnswerBuilder:
 
     @property
     def is_repaired(self) -> bool:
-        """Whether the answer differs from what the model has sent."""
+        """Whether the repair has changed the text of the model, or renamed a tool.
+
+        Texts that the methods ``replace`` and ``replace_text_by_call`` set do not count.
+        """
         return self._has_renamed_tool or (self._repair is not None and self._repair.is_changed)
 
     @property
