@@ -464,4 +464,4 @@ def test_execution_time_may_be_an_integer(manager: SessionManager, sessions_dir:
     result = {"role": "tool", "content": "3", "execution_time": 2}
     put(sessions_dir, {"metadata": {"session_id": ID, "model": "m"}, "messages": [result]})
     (found,) = manager.load_session(ID).messages
-    assert found.get("execution_time") == 2
+    assert dict(found)["execution_time"] == 2

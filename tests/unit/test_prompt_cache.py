@@ -123,7 +123,7 @@ def test_invalid_references_are_not_marked_as_unreadable() -> None:
     invalid: list[Any] = ["dot.png", {"sha256": "dot"}]
     message: Message = {**user_message("Look"), "images": [*invalid, IMAGE]}
     marked = with_unreadable_images(message)
-    assert marked.get("images") == [*invalid, {**IMAGE, "unreadable": True}]
+    assert dict(marked)["images"] == [*invalid, {**IMAGE, "unreadable": True}]
 
 
 def test_answer_with_only_an_image_is_part_of_the_prompt() -> None:
