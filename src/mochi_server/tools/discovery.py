@@ -246,10 +246,6 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
     return ToolCatalogue(tools, members)
 
 
-def _is_list_of_names(value: object) -> TypeGuard[Sequence[str]]:
-    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
-
-
 def _names(value: object, variable: str, problems: list[Problem]) -> list[str]:
     """Return the distinct names in the value of a variable of ``__init__.py``.
 
