@@ -522,6 +522,75 @@ def test_replay_approves_only_tools_that_the_user_approved(
     assert not (tmp_path / "usage").exists(), "the replay counts for a key of the operator"
 
 
+@pytest.mark.parametrize("undecided", ["not interactive", "timeout"])
+def test_replay_approves_no_call_that_the_user_did_not_decide(
+    recorder: Recorder, tmp_path: Path, undecided: str
+) -> None:
+    session_id = recorder.record([("Hello!", ["Hi."])], "always_confirm")
+    settings = {"tool_confirmation_timeout_seconds": 1} if undecided == "timeout" else {}
+    with (
+        recorder.stub,
+        ThreadedServer(
+            ollama_host=recorder.stub.url, data_dir=str(recorder.directory), **settings
+        ) as server,
+    ):
+        recorder.stub.script(ToolCall("find_person", {"name": "Ana"}), "Unknown.")
+        if undecided == "timeout":
+            with server.client.stream(session_id, "Ana?") as events:
+                list(events)
+        else:
+            server.client.chat(session_id, "Ana?")
+    scenario = recorder.export(session_id)
+    assert check(scenario) == ""
+    assert "This call was denied: " in scenario.with_suffix(".recorded.yaml").read_text()
+    assert "Ana lives in Oslo." not in replayed(scenario)
+
+
+def test_replay_of_a_recording_without_deciders_approves_nothing(recorder: Recorder) -> None:
+    call = ToolCall("find_person", {"name": "Ana"})
+    turns = [("One", [call, "Found."], [{"approved": True}])]
+    scenario = recorder.export(recorder.record(turns, "always_confirm"))
+    assert replayed(scenario) == "turn 1: equal\n"
+    file = scenario.with_suffix(".recorded.yaml")
+    recorded = file.read_text()
+    assert recorded.count("    decided_by: user\n") == 1
+    file.write_text(recorded.replace("    decided_by: user\n", ""))
+    assert "+  content: The user denied this call." in replayed(scenario).splitlines()
+    assert check(scenario) == ""
+
+
+def test_replay_repeats_the_decision_after_a_call_without_one(recorder: Recorder) -> None:
+    """Invalid arguments and an approval for the session need no decision."""
+    call, invalid = ToolCall("find_person", {"name": "Ana"}), ToolCall("find_person", {"other": 2})
+    turns = [
+        ("One", [invalid, call, "Denied."], [{"approved": False}]),
+        ("Two", [call, "Found."], [{"approved": True, "remember": "session"}]),
+        ("Three", [invalid, call, "Found again."], []),
+    ]
+    scenario = recorder.export(recorder.record(turns, "always_confirm"))
+    assert replayed(scenario) == "turn 1: equal\nturn 2: equal\nturn 3: equal\n"
+    assert check(scenario) == ""
+
+
+def test_check_repeats_the_decision_after_a_refused_repetition(recorder: Recorder) -> None:
+    call, other = ToolCall("find_person", {"name": "Ana"}), ToolCall("find_person", {"name": "Bo"})
+    replies = [Reply.of(tool_calls=[call, call, call, call, other]), "Enough."]
+    approved, denied = {"approved": True}, {"approved": False}
+    turns = [("One", replies, [approved, approved, approved, denied])]
+    scenario = recorder.export(recorder.record(turns, "always_confirm"))
+    assert check(scenario) == ""
+    assert replayed(scenario) == "turn 1: equal\n"
+
+
+def replayed(scenario: Path) -> str:
+    """Return what `replay` prints for the recorded answers and the tools beside the scenario."""
+    with StubServer(config=scenario, speed=0) as stub:
+        command = ["replay", scenario.name, "--ollama-host", stub.url]
+        code, text = run_here(*command, cwd=scenario.parent)
+    assert code == 0, text
+    return text
+
+
 def test_replay_uses_the_tools_of_a_relative_directory_and_sends_no_webhooks(
     recorder: Recorder, tmp_path: Path
 ) -> None:

@@ -41,7 +41,8 @@ def replay(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
             name: str(settings.code_directory(name) or directory) for name in CODE_DIRECTORIES
         }
         with ThreadedServer(**values) as server:
-            for number, difference in enumerate(differences(recorded, server.client), 1):
+            found = differences(recorded, server.client, runs_tools=True)
+            for number, difference in enumerate(found, 1):
                 print_text(
                     f"turn {number}: {'differs' if difference else 'equal'}\n{difference}".rstrip()
                 )

@@ -30,6 +30,8 @@ from mochi_server.tools.schema import ToolSchema
 
 Masking = Callable[[Any], Any]
 """Function that masks a JSON value."""
+_NamedDecision = tuple[str, Decision]
+"""Name of a tool, and the decision about its call."""
 
 _SETTINGS = ("agent_settings", "options", "keep_alive", "think", "format")
 _TEXTS = {"reasoning": "thinking", "content": "content"}
@@ -47,7 +49,8 @@ _FIGURES = {  # by name, where a reply has it
 }
 RECORDED = ".recorded.yaml"
 _REASON = " Reason: "
-_NOT_RUN = (DENIED + _REASON, DENIED, "The call was not run: ")
+_REPEATED = "The call was not run: "
+_NOT_RUN = (DENIED + _REASON, DENIED, _REPEATED)
 _TEST = """\
 from pathlib import Path
 
@@ -144,10 +147,14 @@ def load_recording(path: Path) -> Json:
         ) from None
 
 
-def differences(recorded: Json, client: MochiClient) -> Iterator[str]:
+def differences(recorded: Json, client: MochiClient, *, runs_tools: bool = False) -> Iterator[str]:
     """Send the user's messages in a new session.
 
     Yield for each turn how it differs from the recorded one, or "".
+
+    ``runs_tools`` says that the server has the user's tools. Then only calls that the user approved
+    are approved. Calls of recorded tools run nothing, so they are approved if the user did not deny
+    them.
     """
     session_id = client.create_session(**recorded["session"])["session_id"]
     for turn in recorded["turns"]:
@@ -155,7 +162,8 @@ def differences(recorded: Json, client: MochiClient) -> Iterator[str]:
         has_thinking = any("reasoning" in reply for reply in turn["replies"])
         if has_thinking and not recorded["session"].get("think"):
             options["think"] = True
-        decide = partial(_decide, list(turn["tools"]))
+        find_decisions = _user_decisions if runs_tools else _decisions_for_recorded_tools
+        decide = partial(_decide, find_decisions(turn["tools"]))
         with client.stream(session_id, turn["user"], on_confirm=decide, **options) as stream:
             received = list(stream)
         replayed = turns_of(client.get_session(session_id)["messages"])[-1]
@@ -221,20 +229,53 @@ def recorded_tool(name: str, results: Iterable[Json]) -> Tool:
     return Tool(name, function, schema)
 
 
-def _decide(results: list[Json], call: ToolConfirmationRequired) -> Decision:
-    """Decide as the user did about the next recorded call of the tool.
+def _user_decisions(results: Iterable[Json]) -> list[_NamedDecision]:
+    """Return the decisions about recorded calls that needed the user's approval.
 
-    Deny a call that was not recorded.
+    If the user did not decide in time, the decision is a denial.
     """
-    content = DENIED
-    for position, result in enumerate(results):
-        if result["tool"] == call.tool_name:
-            content = results.pop(position)["content"]
-            break
+    decisions = []
+    for result in results:
+        decided_by = result.get("decided_by")  # missing in recordings of earlier versions
+        if decided_by is not None:
+            decision = _decision_of(result, approved=decided_by == "user")
+            decisions.append((result["tool"], decision))
+    return decisions
+
+
+def _decisions_for_recorded_tools(results: Iterable[Json]) -> list[_NamedDecision]:
+    """Return a decision about each call of a recorded tool that the server may announce.
+
+    The server refuses repeated calls before it requests approval.
+    """
+    return [
+        (result["tool"], _decision_of(result, approved=True))
+        for result in results
+        if not result["content"].startswith(_REPEATED)
+    ]
+
+
+def _decision_of(result: Json, *, approved: bool) -> Decision:
+    """Return the user's denial in a result with its reason, or else a decision that is
+    ``approved``.
+    """
+    content = result["content"]
     if not content.startswith(DENIED):
-        return {"approved": True}
+        return {"approved": approved}
     reason = content.removeprefix(DENIED).removeprefix(_REASON)
     return {"approved": False, "reason": reason}
+
+
+def _decide(decisions: list[_NamedDecision], call: ToolConfirmationRequired) -> Decision:
+    """Remove and return the next decision about the tool of a call.
+
+    Deny a call without a decision.
+    """
+    for position, (name, decision) in enumerate(decisions):
+        if name == call.tool_name:
+            del decisions[position]
+            return decision
+    return {"approved": False}
 
 
 def _unmasked(value: Any) -> Any:
@@ -246,8 +287,11 @@ def turns_of(
 ) -> list[Json]:
     """Return the turns of a session, each with the text of the user, the replies and the results of
     tools.
+
+    The results of calls that needed approval have ``decided_by``.
     """
     turns: list[Json] = []
+    approved: set[str] = set()
     for message in messages:
         if message["role"] == "user":
             turns.append({"user": mask(message["content"]), "replies": [], "tools": []})
@@ -261,6 +305,14 @@ def turns_of(
                 "success": message.get("success", True),
                 "content": _masked_result(content, mask),
             }
+            decided_by = message.get("decided_by")
+            if decided_by == "user" and not content.startswith(DENIED):
+                approved.add(name)
+            has_run = bool(message.get("execution_time"))
+            if decided_by == "policy" and has_run and name in approved:
+                decided_by = "user"  # the user approved the tool for the session
+            if decided_by in ("user", "timeout"):
+                result["decided_by"] = decided_by
             turns[-1]["tools"].append(result)
     for turn in turns:
         if not turn["replies"] or "tool_calls" in turn["replies"][-1]:
@@ -317,7 +369,8 @@ def _compared(turn: Json) -> Json:
         fields = {name: reply[name] for name in _COMPARED if name in reply}
         compared[f"answer {number}"] = fields
     for number, result in enumerate(turn["tools"], 1):
-        compared[f"result {number}"] = result
+        known = {key: value for key, value in result.items() if key != "decided_by"}
+        compared[f"result {number}"] = known
     for name, (kind, key) in _FIGURES.items():
         figures = [reply.get(kind, {}).get(key) for reply in turn["replies"]]
         if None not in figures:
