@@ -9,7 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from mochi_server.errors import StorageFailed
+from mochi_server.errors import StorageFailed, StorageUnavailable
 from mochi_server.storage.postgres.database import _SCHEMA_LOCK, Connection, Database, prepare
 from mochi_server.storage.postgres.processes import lock_key
 from tests.servers.conftest import Start
@@ -178,6 +178,21 @@ async def test_exhausted_database_connections_are_reported(database: str) -> Non
 async def test_unreachable_database_is_reported() -> None:
     with pytest.raises(StorageFailed, match="the database cannot be reached"):
         await Database("postgresql://me@127.0.0.1:9/x").open(wait_seconds=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["40P01", "40001", "25P03"])
+async def test_aborted_transaction_may_succeed_later(database: str, state: str) -> None:
+    """A deadlock, a conflict with another transaction, and a transaction that was idle."""
+    abort = f"DO $$ BEGIN RAISE EXCEPTION 'aborted' USING ERRCODE = '{state}'; END $$"
+    opened = Database(database)
+    await opened.open()
+    try:
+        with pytest.raises(StorageUnavailable, match="the database aborted the transaction"):
+            async with opened.transaction("write") as connection:
+                await connection.execute(abort)
+    finally:
+        await opened.aclose()
 
 
 @pytest.mark.slow

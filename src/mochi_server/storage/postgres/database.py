@@ -70,8 +70,10 @@ _TOO_SLOW = "the database took too long"
 _NO_ANSWER = "the database did not answer in time"
 _CROWDED = "the database has no connections left"
 _READ_ONLY = "the database is read-only"
-_TRANSIENT = {_UNREACHABLE, _TOO_SLOW, _NO_ANSWER, _CROWDED, _READ_ONLY}
-"""Reasons of errors that may be temporary, for example because the database restarts or fails over.
+_ABORTED = "the database aborted the transaction"
+_TRANSIENT = {_UNREACHABLE, _TOO_SLOW, _NO_ANSWER, _CROWDED, _READ_ONLY, _ABORTED}
+"""Reasons of errors that may be temporary, for example because the database restarts or fails over,
+or because two transactions conflict.
 """
 _REFUSED = "the database refuses the user or the password"
 _REASONS: dict[type[Exception], str] = {
@@ -80,6 +82,9 @@ _REASONS: dict[type[Exception], str] = {
     errors.QueryCanceled: _TOO_SLOW,
     errors.LockNotAvailable: _TOO_SLOW,
     errors.ReadOnlySqlTransaction: _READ_ONLY,
+    errors.DeadlockDetected: _ABORTED,
+    errors.SerializationFailure: _ABORTED,
+    errors.IdleInTransactionSessionTimeout: _ABORTED,
     errors.InsufficientPrivilege: "the database user lacks a privilege",
     PoolClosed: "the connections to the database are closed",
     PoolTimeout: _NO_ANSWER,
