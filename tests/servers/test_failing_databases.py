@@ -247,6 +247,31 @@ def test_newer_schema_is_refused_and_older_is_migrated(tmp_path: Path, database:
 
 
 @pytest.mark.slow
+def test_current_schema_needs_no_privilege_to_create(
+    start: Start, tmp_path: Path, database: str
+) -> None:
+    migrate = ("mochi_server", "migrate")
+    migrated = run(*migrate, cwd=tmp_path, MOCHI_STORE_URL=database)
+    role = f"writer_{uuid4().hex[:12]}"
+    url = database.replace("//postgres@", f"//{role}@")
+    with psycopg.connect(database, autocommit=True) as connection:
+        row = connection.execute("SELECT current_schema()").fetchone()
+        assert row is not None
+        (schema,) = row
+        connection.execute(
+            f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role}; "
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}; "
+            f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"
+        )
+        try:
+            assert run(*migrate, cwd=tmp_path, MOCHI_STORE_URL=url) == migrated
+            with Api(start(store_url=url).url) as api:
+                assert api.create_session("mochi")["session_id"]
+        finally:
+            connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+@pytest.mark.slow
 async def test_migration_waits_longer_than_other_statements(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,10 +102,7 @@ _CONNECTION_CLASSES = ("08", "57")
 
 # "mochi" in ASCII; servers that start at the same time wait for each other.
 _SCHEMA_LOCK = 0x6D6F636869
-_SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS mochi_schema (version integer PRIMARY KEY, applied_at "
-    "timestamptz NOT NULL)"
-)
+_SCHEMA = "CREATE TABLE mochi_schema (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)"
 
 logger = logging.getLogger(__name__)
 # psycopg repeats its warnings on every attempt to connect
@@ -308,7 +305,10 @@ async def migrate(database: Database) -> int:
     scripts = _schema_scripts()
     async with database.migration() as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
-        await connection.execute(_SCHEMA)
+        statement = "SELECT to_regclass('mochi_schema') IS NULL"
+        ((is_new,),) = await fetch_all(connection, statement)
+        if is_new:  # CREATE TABLE IF NOT EXISTS would always require the privilege to create
+            await connection.execute(_SCHEMA)
         statement = "SELECT coalesce(max(version), 0) FROM mochi_schema"
         ((version,),) = await fetch_all(connection, statement)
         latest = max(scripts)
