@@ -554,16 +554,20 @@ def test_hanging_tool_does_not_keep_the_sessions_of_test_mode(tmp_path: Path) ->
 
 
 @cases(
-    ("hosts", "named"),
+    ("command", "hosts", "named"),
     [
-        (["10.0.0.1", "ftp://x"], "'ftp://x'"),
-        (["a=10.0.0.1", "a=10.0.0.2"], "'a=10.0.0.2'"),
-        (["@missing"], "missing"),
+        ([], ["10.0.0.1", "ftp://x"], "'ftp://x'"),
+        ([], ["a=10.0.0.1", "a=10.0.0.2"], "'a=10.0.0.2'"),
+        ([], ["@missing"], "missing"),
+        (["replay", "a.yaml"], ["a=10.0.0.1", "a=10.0.0.2"], "'a=10.0.0.2'"),
+        (["import", "a.json"], ["ftp://x", "10.0.0.1"], "'ftp://x'"),
     ],
 )
-def test_invalid_host_is_named_in_one_line(hosts: list[str], named: str, tmp_path: Path) -> None:
+def test_invalid_host_is_named_in_one_line(
+    command: list[str], hosts: list[str], named: str, tmp_path: Path
+) -> None:
     options = [argument for host in hosts for argument in ("--ollama-host", host)]
-    code, output = run_here(*options, cwd=tmp_path, MOCHI_OLLAMA_HOSTS="10.0.0.9")
+    code, output = run_here(*command, *options, cwd=tmp_path, MOCHI_OLLAMA_HOSTS="10.0.0.9")
     assert code == 2
     (line,) = output.splitlines()
     assert line.startswith("mochi-server: --ollama-host: ")

@@ -325,13 +325,10 @@ def _parser() -> _Parser:
         *((command, "data_dir") for command in (new, listed, revoked, export)),
         *((command, name) for command in (replay, imported) for name in _ACCEPTED["import"]),
     ):
-        command.add_argument(
-            _flag(name), metavar=_FLAGS[name][0], default=argparse.SUPPRESS, help=_FLAGS[name][1]
-        )
+        _add_setting(command, name, default=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"mochi-server {_version()}")
-    for name, (metavar, text) in _FLAGS.items():
-        action = "append" if name == "ollama_host" else "store"
-        parser.add_argument(_flag(name), metavar=metavar, help=text, action=action)
+    for name in _FLAGS:
+        _add_setting(parser, name)
     text = "use a bundled LLM instead of Ollama; sessions are deleted at exit"
     parser.add_argument("--test-mode", action="store_true", help=text)
     text = "test mode: speed relative to 50 words per second; 0 for no delays"
@@ -342,6 +339,13 @@ def _parser() -> _Parser:
         "--insecure", action="store_true", help="serve any address without an API key"
     )
     return parser
+
+
+def _add_setting(parser: _Parser, name: str, default: str | None = None) -> None:
+    """Add the option of a setting."""
+    metavar, text = _FLAGS[name]
+    action = "append" if name == "ollama_host" else "store"
+    parser.add_argument(_flag(name), metavar=metavar, help=text, action=action, default=default)
 
 
 def _speed(text: str) -> float:
