@@ -415,6 +415,24 @@ def test_server_that_dies_in_a_call_is_restarted_at_the_next(
     assert is_alive(second)
 
 
+def test_exit_is_logged_only_when_a_server_without_stderr_exits(
+    stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hand = by_hand(tmp_path, "echo", "die")
+    # uvloop also passes duplicates of the pipes to the process.
+    closes_stderr = (
+        "import os; os.dup2(os.open(os.devnull, os.O_WRONLY), 2); os.closerange(3, 1024); "
+        f"os.execv({sys.executable!r}, {[sys.executable, *hand['args']]})"
+    )
+    write_mcp(tmp_path, hand={**hand, "args": ["-S", "-c", closes_stderr]})
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        assert called(api, "echo", text="still")["result"] == "still"
+        assert "MCP server exited" not in caplog.text
+        called(api, "die")
+        until(lambda: "MCP server exited server=hand: it wrote nothing to stderr" in caplog.text)
+
+
 def test_error_answer_fails_the_call_and_keeps_the_connection(answering: Shared) -> None:
     api = answering.api
     for code in (-32000, -32000, -32600, -32600, -32603, -32603):

@@ -172,10 +172,10 @@ async def _stdio(
     with platform.group_guard(process.pid):
         try:
             async with anyio.create_task_group() as tasks, incoming, read, write, outgoing:
-                stderr_ended = anyio.Event()
-                tasks.start_soon(_read, process, incoming, session, stderr_ended)
+                exit_logged = anyio.Event()
+                tasks.start_soon(_read, process, incoming, session, exit_logged)
                 tasks.start_soon(_write, process, outgoing)
-                tasks.start_soon(_log_stderr, process, session, stderr_ended)
+                tasks.start_soon(_log_stderr, process, session, exit_logged)
                 yield read, write
                 tasks.cancel_scope.cancel()
         finally:
@@ -232,11 +232,11 @@ async def _chunks(stream: asyncio.StreamReader | None) -> AsyncIterator[bytes]:
 
 
 async def _read(
-    process: Process, incoming: _Incoming, session: McpSession, stderr_ended: anyio.Event
+    process: Process, incoming: _Incoming, session: McpSession, exit_logged: anyio.Event
 ) -> None:
     """Pass on the messages on a server's stdout. When stdout ends, end the session.
 
-    Before that, wait briefly until stderr is logged. Raises ``MessageTooLarge``.
+    Before that, wait briefly until the exit is logged. Raises ``MessageTooLarge``.
     """
     with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         try:
@@ -247,8 +247,8 @@ async def _read(
         except MessageTooLarge:
             session.received_too_much = True
             raise
-    with anyio.move_on_after(_REAP_SECONDS):  # a child process may keep stderr open
-        await stderr_ended.wait()
+    with anyio.move_on_after(_REAP_SECONDS):  # it may not exit, or a child may keep stderr open
+        await exit_logged.wait()
     session.end()
 
 
@@ -263,8 +263,11 @@ async def _write(process: Process, outgoing: MemoryObjectReceiveStream[SessionMe
             await process.stdin.drain()
 
 
-async def _log_stderr(process: Process, session: McpSession, ended: anyio.Event) -> None:
-    """Log each line of a server's stderr, and the exit of the server after the last one."""
+async def _log_stderr(process: Process, session: McpSession, exit_logged: anyio.Event) -> None:
+    """Log each line of a server's stderr, and then the exit of the server.
+
+    A server may close stderr earlier than it exits.
+    """
     assert process.stderr is not None  # noqa: S101 - it is a pipe
     last_line = ""
     while not process.stderr.at_eof():
@@ -272,8 +275,9 @@ async def _log_stderr(process: Process, session: McpSession, ended: anyio.Event)
             line = await process.stderr.readline()
             last_line = session.log(line.decode("utf-8", "replace").rstrip()) or last_line
         await asyncio.sleep(0)  # `readline` does not yield while there is data
+    await process.wait()
     session.log_exit(last_line)
-    ended.set()
+    exit_logged.set()
 
 
 async def _discard(stream: asyncio.StreamReader | None) -> None:
