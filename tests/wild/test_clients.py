@@ -191,11 +191,14 @@ def test_earlier_call_of_a_tool_of_openai_stays_in_the_conversation(
     assert (result["tool_name"], result["content"]) == (name, text)
 
 
-def test_output_of_a_local_shell_names_its_call_as_id(http: httpx.Client, stub: StubServer) -> None:
+@pytest.mark.parametrize("fields", [{}, {"call_id": None}])
+def test_output_of_a_local_shell_names_its_call_as_id(
+    http: httpx.Client, stub: StubServer, fields: dict[str, None]
+) -> None:
     items = [
         {"role": "user", "content": "List the files."},
         {"type": "local_shell_call", "id": "x1", "call_id": "c1", "action": {"command": ["ls"]}},
-        {"type": "local_shell_call_output", "id": "c1", "output": "notes.txt"},
+        {"type": "local_shell_call_output", "id": "c1", "output": "notes.txt", **fields},
     ]
     answer = http.post("/v1/responses", json={"model": "mochi", "input": items}).json()
     assert codes(answer) == []

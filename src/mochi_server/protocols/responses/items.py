@@ -152,6 +152,13 @@ class BuiltInCallOutput(Body, extra="allow"):
     call_id: Annotated[str, Field(validation_alias=AliasChoices("call_id", "id"))]
     output: Any = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _omit_null_call_id(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or data.get("call_id") is not None:
+            return data
+        return {name: value for name, value in data.items() if name != "call_id"}
+
     @property
     def text(self) -> str:
         if isinstance(self.output, str):
