@@ -235,6 +235,17 @@ def test_app_with_an_invalid_file_does_not_start(tmp_path: Path, text: str, prob
     assert "plain text" not in raised.value.message
 
 
+def test_name_of_a_key_of_the_settings_is_refused_in_the_file(tmp_path: Path) -> None:
+    """Turns continue with the permissions of the key that has the sender's name."""
+    path = tmp_path / "keys.yaml"
+    path.write_text(f"- name: key-2\n  hash: {_GOOD}\n  tools: []\n")
+    create_app(data_dir=str(tmp_path), api_keys_file="keys.yaml", api_keys=["one"])
+    with pytest.raises(KeysFileInvalid) as raised:
+        create_app(data_dir=str(tmp_path), api_keys_file="keys.yaml", api_keys=["one", "two"])
+    problem = "'key-2' is the name of a key of MOCHI_API_KEYS. Rename the key in the file"
+    assert raised.value.message == f"{path}: {problem}"
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         KeysFileInvalid, match=r"keys\.yaml does not exist\. `mochi-server keys add"

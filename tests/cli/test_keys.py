@@ -209,6 +209,7 @@ def test_file_is_read_as_soon_as_it_is_permitted(tmp_path: Path) -> None:
         (["add", "bob", "--expires", "tomorrow"], "neither a date such as 2027-01-31 nor"),
         (["add", "bob", "--expires", "2027-02-30"], "is not a date: 2027-02-30"),
         (["add", "a b"], "'a b' is not a name. Use 1 to 64 letters"),
+        (["add", "key-7"], "'key-7' is reserved for a key of MOCHI_API_KEYS. Choose another name"),
         (["revoke", "bob"], "has no key 'bob'"),
     ],
 )

@@ -16,6 +16,7 @@ from mochi_server.services.keys import (
     DEFAULT,
     LISTS,
     NAME,
+    SETTINGS_NAME,
     Key,
     KeysFile,
     KeysFileInvalid,
@@ -112,6 +113,10 @@ def _check_name(path: Path, name: str, keys: Sequence[Key]) -> None:
         )
     if not re.fullmatch(NAME, name):
         raise KeysFileInvalid(f"{name!r} is not a name. Use 1 to 64 letters, digits and `._@-`")
+    if re.fullmatch(SETTINGS_NAME, name):
+        raise KeysFileInvalid(
+            f"{name!r} is reserved for a key of MOCHI_API_KEYS. Choose another name"
+        )
 
 
 def _fields(given: Mapping[str, str]) -> Key:

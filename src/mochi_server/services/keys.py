@@ -43,6 +43,9 @@ LISTS = ("tools", "agents", "models")
 _ITEM = r"\S{1,200}"
 _NO_LIST = "not a list of names or patterns, such as [read_*, add]"
 _PERMISSIONS = (*LISTS, "policy")
+_SETTINGS_PREFIX = "key-"
+SETTINGS_NAME = rf"{_SETTINGS_PREFIX}\d+"
+"""Pattern of the names of the keys of `MOCHI_API_KEYS`."""
 UNNAMED = "settings"
 """Owner of the users of the keys of `MOCHI_API_KEYS`, in place of a key ID."""
 DEFAULT = "default"
@@ -267,7 +270,8 @@ class KeyRing:
         """Text for an error message that says where the keys are."""
         self._unnamed = []
         for number, key in enumerate(unnamed, 1):
-            self._unnamed.append((hash_of(key.encode()), Caller(f"key-{number}")))
+            name = f"{_SETTINGS_PREFIX}{number}"
+            self._unnamed.append((hash_of(key.encode()), Caller(name)))
         self._path = path
         self._version = path and _file_version(path)
         self._file = KeysFile()
@@ -303,9 +307,18 @@ class KeyRing:
             logger.error("Keys file invalid; the earlier keys stay valid: %s", error)
 
     def _read(self) -> None:
-        if self._path is not None:
-            self._file = read_keys(self._path)
-            self._named = [(key["hash"], self._file.caller(key)) for key in self._file.keys]
+        if self._path is None:
+            return
+        file = read_keys(self._path)
+        names_of_settings = [caller.key for _, caller in self._unnamed]
+        for key in file.keys:
+            if key["name"] in names_of_settings:
+                raise KeysFileInvalid(
+                    f"{self._path}: {key['name']!r} is the name of a key of MOCHI_API_KEYS. Rename "
+                    "the key in the file"
+                )
+        self._file = file
+        self._named = [(key["hash"], file.caller(key)) for key in file.keys]
 
     def caller_inside(self, owner: str | None, sender: str = "") -> Caller:
         """Return the caller of a turn in a session of ``owner``.
