@@ -7,7 +7,9 @@ LogFormat = Literal["text", "json"]
 # Tool that calls the agents. Other tools cannot have this name while agents are enabled.
 AGENT_TOOL = "agent"
 
-DENIED = "The user denied this call."  # result of a tool call, before the reason
+# Beginnings of results of tool calls, before the reason.
+DENIED = "The user denied this call."
+REPEATED = "The call was not run: "  # only of a call that is refused as a repetition
 
 OLLAMA_SETTING = "MOCHI_OLLAMA_HOST"  # environment variable of Ollama's address
 

@@ -12,6 +12,7 @@ from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.steps import AskModel, Finish, PlannedCall, RunCalls
 from mochi_server.chat.stored_events import interrupted_event, snapshot
 from mochi_server.chat.turn import PreparedTurn
+from mochi_server.constants import REPEATED
 from mochi_server.errors import (
     FormatNotMet,
     ImageNotReadable,
@@ -37,7 +38,7 @@ from mochi_server.tools.stored_calls import (
 )
 from mochi_server.tools.toolbox import ToolOutcome, failed
 
-_REPEATED = "The call was not run: the same call was made too often. Change its arguments."
+_REPEATED = f"{REPEATED}the same call was made too often. Change its arguments."
 _HIDDEN_IMAGES = (
     "The model cannot decode an image of an earlier message. The prompt omits the earlier images."
 )
@@ -121,6 +122,7 @@ class TurnLoop:
         """Store and publish why the open calls of a turn that continues cannot run."""
         writer = self.turn.writer
         for call in open_calls(writer.added):
+            # Not `REPEATED`: a replay runs these calls.
             text = f"This call was not run: {reason.message}"
             outcome = failed(call, text, decided_by=self.turn.decided_by(call))
             await writer.add_result(call, outcome)

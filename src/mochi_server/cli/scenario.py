@@ -20,7 +20,7 @@ from mochi_server.cli.store_copy import open_stores
 from mochi_server.client import MochiClient
 from mochi_server.client.client import Decision
 from mochi_server.config import MochiServerSettings
-from mochi_server.constants import DENIED
+from mochi_server.constants import DENIED, REPEATED
 from mochi_server.events import MessageComplete, ToolConfirmationRequired, ToolResult, TurnError
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import ToolSettings
@@ -49,8 +49,7 @@ _FIGURES = {  # by name, where a reply has it
 }
 RECORDED = ".recorded.yaml"
 _REASON = " Reason: "
-_REPEATED = "The call was not run: "
-_NOT_RUN = (DENIED + _REASON, DENIED, _REPEATED)
+_NOT_RUN = (DENIED + _REASON, DENIED, REPEATED)
 _TEST = """\
 from pathlib import Path
 
@@ -251,7 +250,7 @@ def _decisions_for_recorded_tools(results: Iterable[Json]) -> list[_NamedDecisio
     return [
         (result["tool"], _decision_of(result, approved=True))
         for result in results
-        if not result["content"].startswith(_REPEATED)
+        if not result["content"].startswith(REPEATED)
     ]
 
 
