@@ -66,7 +66,7 @@ def test_session_is_answered_as_recorded(tmp_path):
 def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None:
     """Write a configuration of the stub, the recorded turns and a test.
 
-    Raises ``OSError`` or ``SessionNotFound``.
+    Raises ``re.error`` for an invalid mask, ``OSError``, ``SessionNotFound`` or ``StorageFailed``.
     """
     mask = Mask(arguments.mask)
     path = Path(arguments.output)

@@ -281,6 +281,7 @@ class KeyRing:
     def find(self, sent: Sequence[bytes]) -> Caller | None:
         """Return the caller with the first known one of these keys, or None if none is known.
 
+        The key of the caller may have expired.
         A file that has become invalid is logged, and its earlier keys stay valid.
         """
         self._read_changes()
@@ -327,7 +328,8 @@ class KeyRing:
         caller is the sender: the client, or the server if it continues a turn of an unknown sender.
 
         The turn may use what both the sender's key and the owner's key may use. It counts as a turn
-        of the sender's key, or of the owner's key if the sender has none.
+        of the sender's key, or of the owner's key if the sender has none. ``tokens_per_day`` is
+        never that of the owner's key, because only the start of a request checks it.
         """
         self._read_changes()
         caller = self._named_caller(sender) if sender else CALLER.get()

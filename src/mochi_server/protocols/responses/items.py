@@ -217,7 +217,11 @@ _TAGS = {
 
 
 def _item_tag(item: Any) -> str | None:
-    """Return the tag of the schema of an item, or None if the item has no type."""
+    """Return the tag of the schema of an item.
+
+    An item without a type is a message if it has a role, otherwise an item reference. Return None
+    if the item is not an object or its type is not a string.
+    """
     if isinstance(item, Body):
         fields = vars(item)
     elif isinstance(item, dict):
