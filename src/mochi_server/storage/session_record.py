@@ -2,7 +2,8 @@
 and locks.
 
 A turn log contains the changes since the session's file was written. Each line contains one change
-and the digest of the history before the change, so that changes are never applied twice.
+and the digest of the history before the change, so that changes of messages are never applied
+twice. Changes of metadata fields do not change the digest, and can be applied again.
 """
 
 import asyncio
@@ -87,7 +88,9 @@ class SessionRecord:
         return encode_file(metadata, self.lines, self.extra, versions)
 
     def session(self) -> ChatSession:
-        """Return the session for callers, without the partial answer."""
+        """Return the session for callers, without the partial answer and the earlier versions of
+        messages.
+        """
         metadata = deepcopy(self.metadata)
         metadata.message_count = len(self.messages)
         return ChatSession(metadata, self.messages, dict(self.extra))
