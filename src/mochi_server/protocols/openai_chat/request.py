@@ -146,7 +146,7 @@ class ClientTool(Body):
 
 
 class NamedTool(Body):
-    """The tool that the model should call.
+    """The tool that the model must call.
 
     The server does not offer any other tool to the model.
     """

@@ -53,7 +53,7 @@ def _without_logprobs(include: list[str] | None) -> list[str] | None:
 
 
 class NamedResponseFunction(NamedFunction):
-    """The function that the model should call.
+    """The function that the model must call.
 
     The server does not offer any other function to the model.
     """
