@@ -4447,7 +4447,7 @@ export interface components {
         };
         /**
          * NamedResponseFunction
-         * @description The function that the model should call.
+         * @description The function that the model must call.
          *
          *     The server does not offer any other function to the model.
          */
@@ -4462,7 +4462,7 @@ export interface components {
         };
         /**
          * NamedTool
-         * @description The tool that the model should call.
+         * @description The tool that the model must call.
          *
          *     The server does not offer any other tool to the model.
          */
@@ -4513,7 +4513,7 @@ export interface components {
         };
         /**
          * OpenAIErrorEnvelope
-         * @description Response body of every error of the routes under `/v1`.
+         * @description Response body of every error of OpenAI's routes under `/v1`.
          */
         OpenAIErrorEnvelope: {
             error: components["schemas"]["OpenAIError"];
@@ -5204,7 +5204,7 @@ export interface components {
             answer_id: string | null;
             /**
              * Continues
-             * @description ID of the run that waited for approval, if this run continues it.
+             * @description ID of the run that this run continues: it waited for approval, or its server crashed or stopped.
              */
             continues?: string | null;
         };
@@ -5622,7 +5622,7 @@ export interface components {
          * SessionFork
          * @description The last message to copy to the fork, by index or ID.
          *
-         *     The default is the last message of the session.
+         *     The default is the last message after which each tool call has a result.
          */
         SessionFork: {
             /**
@@ -5646,6 +5646,8 @@ export interface components {
         /**
          * SessionList
          * @description Sessions, the most recently changed first.
+         *
+         *     With ``pinned=first``, pinned sessions precede all others.
          */
         SessionList: {
             /** Sessions */
@@ -5867,15 +5869,15 @@ export interface components {
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
-         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run
-         *       that waited.
+         *     - `continued`: a turn continues that waited for approval, or whose server crashed or stopped.
+         *       `continues` is the ID of its run until then.
          */
         Status: {
             state: string;
             elapsed: number;
-            position: number | null;
-            host: string | null;
-            continues: string | null;
+            position?: number | null;
+            host?: string | null;
+            continues?: string | null;
         };
         /**
          * @description `status`: The turn waits for the model.
@@ -5889,8 +5891,8 @@ export interface components {
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
-         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run
-         *       that waited.
+         *     - `continued`: a turn continues that waited for approval, or whose server crashed or stopped.
+         *       `continues` is the ID of its run until then.
          */
         StatusEvent: {
             /**
@@ -6983,10 +6985,10 @@ export interface components {
          *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window
          *       differs from the window of other sessions with the model.
          *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
-         *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers
-         *       instead.
+         *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent, and the session's model
+         *       answers instead. Or it does not have the model of imported sessions.
          *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that
-         *       does not exist.
+         *       does not exist, or an agent names an MCP tool that does not exist.
          *     - `AGENT_INVALID`: the session enables an agent whose files are incomplete or invalid.
          *     - `CONTENT_LEFT_OUT`: an import left out contents of one kind, such as files.
          *     - `TURN_LEFT_OUT`: a turn in an imported session waited for approval. It does not continue.
@@ -7022,10 +7024,10 @@ export interface components {
          *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window
          *       differs from the window of other sessions with the model.
          *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
-         *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers
-         *       instead.
+         *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent, and the session's model
+         *       answers instead. Or it does not have the model of imported sessions.
          *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that
-         *       does not exist.
+         *       does not exist, or an agent names an MCP tool that does not exist.
          *     - `AGENT_INVALID`: the session enables an agent whose files are incomplete or invalid.
          *     - `CONTENT_LEFT_OUT`: an import left out contents of one kind, such as files.
          *     - `TURN_LEFT_OUT`: a turn in an imported session waited for approval. It does not continue.

@@ -1,5 +1,6 @@
 """Conversations of other programs: the same sessions in all stores, and their other branches."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_branch_of_another_branch_is_a_version_inside_it() -> None:
     outer, inner = placed_versions(conversation)
     assert (outer.message_id, outer.inside) == ("a", None)
     assert (inner.message_id, inner.inside) == ("a1", outer.version_id)
-    (warning,) = left_out_warnings([conversation], [])[:1]
+    (warning,) = left_out_warnings([conversation], [], Counter())[:1]
     assert warning.message == "The import left out versions: 1."
 
 
