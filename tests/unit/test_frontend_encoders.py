@@ -161,8 +161,9 @@ def test_failed_run_ends_with_its_error() -> None:
 
 
 def test_stopped_run_ends_its_open_calls() -> None:
-    encoder = ag_ui(TurnResult(cancelled=True))
+    encoder = ag_ui()
     encode(encoder, events.ToolCalled("note", {}, 0))
+    encoder.run.end("stopped", TurnResult(cancelled=True))
     result, finished = closing(encoder)
     assert result["type"] == "TOOL_CALL_RESULT"
     assert finished["outcome"] == {"type": "cancelled"}
