@@ -1857,7 +1857,6 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     approvals, control = ApprovalService(timeout=0), TurnControl()
     tool = Tool("note", note, make_schema(note, "note"))
     request = control.request = await request_for(ToolInvocation(0, "call", "note", {}), tool)
-    request.decision_is_stored = True
     request.decision_settled.set()
     waiting = asyncio.ensure_future(approvals.wait_for_decision("0", control, request))
     for _ in range(10):
@@ -1927,7 +1926,6 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
         call, Tool("note", note, replace(schema, bind=bind))
     )
     has_bound = True
-    request.decision_is_stored = True
     request.decision_settled.set()
     edit = Decision(approved=True, arguments={"text": "edited"})
     edited = asyncio.ensure_future(approvals.deliver_decision("0", control, "conf_1", edit))

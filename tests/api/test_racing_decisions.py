@@ -11,19 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 
-from mochi_server.errors import StorageUnavailable
-from mochi_server.sessions import FileSessionStore
 from mochi_server.sessions import turn as turn_module
-from mochi_server.sessions.change import Change
 from mochi_stub import Gate, Prompt, Reply, StubServer, Text
 from tests.support.api import Api, error_of, read_events
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
-from tests.support.stores import with_store
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -262,54 +257,3 @@ def test_approval_of_a_changed_record_runs_no_other_call(
     assert noted(parking).count(text) == 1
     assert "forged" not in noted(parking)
     assert f"other-{text}" not in noted(parking)
-
-
-class UnavailableStore(FileSessionStore):
-    """Store that refuses every write while it is unavailable."""
-
-    is_unavailable = False
-    refused = 0
-
-    async def write(self, session_id: str, change: Change) -> int:
-        if self.is_unavailable:
-            self.refused += 1
-            raise StorageUnavailable("save", OSError(5, "unavailable"))
-        return await super().write(session_id, change)
-
-
-def test_decision_fails_if_the_turn_is_stopped_before_it_is_stored(
-    shared_stub: StubServer, tmp_path: Path
-) -> None:
-    write_tools(tmp_path, TOOLS)
-    with (
-        RunningServer(tmp_path, shared_stub.url, with_store(UnavailableStore)) as server,
-        ThreadPoolExecutor(2) as pool,
-    ):
-        services = server.app.state.services
-        session_id, call = wait(server.client, "stopped")
-        run, store = services.turns.table.find(session_id), services.stores.chats
-        store.is_unavailable = True
-        deciding = pool.submit(decide, server.api(), session_id, call)
-        until(lambda: store.refused)
-        stopping = pool.submit(server.client.http.post, f"/chat/{session_id}/stop")
-        until(lambda: run.control.task_was_cancelled)
-        store.is_unavailable = False
-        assert stopping.result().json()["state"] == "stopped"
-        assert error_of(deciding.result()) == (409, "CONFIRMATION_RESOLVED")
-    assert noted(server) == []
-
-
-@pytest.mark.slow
-def test_decision_continues_the_stored_turn_if_another_server_had_taken_the_session(
-    shared_stub: StubServer, tmp_path: Path, database: str
-) -> None:
-    write_tools(tmp_path, TOOLS)
-    with (
-        RunningServer(tmp_path, shared_stub.url, store_url=database) as server,
-        psycopg.connect(database, autocommit=True) as connection,
-    ):
-        session_id, call = wait(server.client, "taken")
-        connection.execute("UPDATE sessions SET fence = fence + 1")
-        server.client.ok(decide(server.client, session_id, call))
-        until(lambda: state(server.client, session_id) == "completed")
-    assert noted(server) == ["taken"]

@@ -128,10 +128,9 @@ class ApprovalService:
     ) -> ToolInvocation:
         """Apply the client's decision to the call of a live turn that waits, and return the call.
 
-        Raises ``ConfirmationNotFound``, also if the turn is suspended, or ends before the decision
-        is stored. Raises ``ConfirmationResolved``, ``ConfirmationTimeout``, and
-        ``ConfirmationStale`` if the tool has changed. After ``ValidationFailed`` and
-        ``StorageFailed``, the call stays pending.
+        Raises ``ConfirmationNotFound``, also if the turn is suspended, ``ConfirmationResolved``,
+        ``ConfirmationTimeout``, and ``ConfirmationStale`` if the tool has changed. After
+        ``ValidationFailed`` and ``StorageFailed``, the call stays pending.
         """
         request = self._waiting_request(session_id, control, confirmation_id)
         is_stale = decision.approved and await request.is_stale()
@@ -150,8 +149,6 @@ class ApprovalService:
         await request.decision_settled.wait()
         if request.failure is not None:
             raise request.failure
-        if not request.decision_is_stored:
-            raise self.error_of(session_id, confirmation_id)
         self.close_request(session_id, confirmation_id, errors.ConfirmationResolved)
         return bound.call
 
@@ -295,7 +292,6 @@ class SessionApprover(Approver):
         except errors.StorageFailed as error:
             request.failure = error
             raise TurnSuspended from error
-        request.decision_is_stored = True
 
     async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool:
         if self._stored_approval(call) is not None:  # `obtain_decision` returns the stored decision

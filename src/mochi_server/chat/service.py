@@ -216,7 +216,7 @@ class TurnService:
             is_waiting = request is not None and request.confirmation_id == confirmation_id
             if is_waiting and self._has_other_permissions(run, session):
                 await _suspend_if_waiting(run)  # the turn continues with its new permissions
-            with suppress(errors.ConfirmationNotFound):  # the turn may be suspended or have ended
+            with suppress(errors.ConfirmationNotFound):  # the turn may be suspended
                 call = await self._approvals.deliver_decision(
                     session_id, run.control, confirmation_id, decision
                 )

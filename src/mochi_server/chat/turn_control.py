@@ -32,13 +32,10 @@ class ApprovalRequest:
     turn is suspended.
     """
     is_stored: bool = False  # whether the request is stored, so that clients find it
-    decision_is_stored: bool = False
     decision_settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the decision is stored or has a failure, or the turn has ended."""
     failure: errors.StorageFailed | None = None
-    """Storage error because of which the turn was suspended, and its call waits for another
-    decision.
-    """
+    """Why the decision was not stored, so that the call waits for another."""
 
     @property
     def confirmation_id(self) -> str:
