@@ -142,6 +142,8 @@ def test_event_sequence_follows_specification(api: Api, data_dir: Path) -> None:
     assert (result["tool_name"], result["success"], result["result"]) == ("note", True, "Noted.")
     assert (complete["session_id"], complete["success"]) == (chat_id, True)
     assert complete["output"].splitlines()[0] == f"Session ID: {chat_id}"
+    # A result of a tool separates texts, so that no empty text begins a paragraph after it.
+    assert all(text["content"] for text in data_of_type(events, "agent_execution"))
     assert text_of(events).startswith("M ")
     assert notes(data_dir) == ["hi"]
     assert roles(agent_chat(api, chat_id)) == [

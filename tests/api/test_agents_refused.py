@@ -342,6 +342,18 @@ def test_agent_uses_model_of_its_skill(api: Api, stub: StubServer) -> None:
     assert (models[0], models[1], models[-1]) == ("mochi", "mochi-chat", "mochi")
 
 
+def test_agent_session_has_the_model_of_its_latest_turn(api: Api, data_dir: Path) -> None:
+    session_id = session_with(api, "edited")
+    api.send_message(session_id, nested(delegate(words(2), agent="edited"), words(2)))
+    chat = agent_chats(api)[0]
+    assert chat["model"] == "mochi"
+    skill = data_dir / "agents" / "edited" / "SKILL.md"
+    skill.write_text("---\ndescription: x\nmodel: mochi-chat\n---\nYou are new.")
+    again = delegate(words(2), agent="edited", session_id=chat["session_id"])
+    api.send_message(session_id, nested(again, words(2)))
+    assert agent_chats(api)[0]["model"] == "mochi-chat"
+
+
 def test_edited_skill_applies_at_next_call(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "edited")
     api.send_message(session_id, nested(delegate(words(2), agent="edited"), words(2)))

@@ -376,6 +376,27 @@ async def test_manual_window_steps_down_for_the_turn_only() -> None:
     assert gateway.windows.size("m") is None
 
 
+@cases("name", ["m:latest", "m:cloud"])
+async def test_window_that_the_registry_does_not_choose_is_never_halved(name: str) -> None:
+    info = model(40960, name)
+    allocation = Allocation(WindowRegistry(), info, default_window_config())
+    await allocation.decide()
+    requests = allocation if info.is_cloud else allocation.fixed(16384)
+    size = requests.size
+    assert not requests.step_down()
+    assert requests.size == size
+
+
+async def test_window_that_an_answer_fills_grows() -> None:
+    registry = WindowRegistry()
+    allocation = Allocation(registry, model(40960), default_window_config())
+    await allocation.decide()
+    filled = {"prompt_eval_count": 5000, "eval_count": 3192, "done_reason": "length"}
+    _, _, is_cut = allocation.record(filled, PromptSize(15_000), limit=3192)
+    assert is_cut
+    assert registry.size("m") == 16384
+
+
 async def test_history_keeps_the_last_ten_changes() -> None:
     registry, config = WindowRegistry(), default_window_config()
     for maximum in range(1000, 3000, 100):

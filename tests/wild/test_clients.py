@@ -449,6 +449,11 @@ def test_earlier_broken_arguments_are_empty_in_the_messages_api(
     assert prompt(stub)[1]["tool_calls"][0]["function"]["arguments"] == {}
 
 
+def test_call_before_the_newest_message_may_have_broken_arguments(http: httpx.Client) -> None:
+    answer = complete(http, HELLO, broken_call("{"), {"role": "user", "content": "Go on."})
+    assert codes(answer) == ["ARGUMENTS_INVALID"]
+
+
 def test_newest_call_with_broken_arguments_is_refused(http: httpx.Client) -> None:
     body = {"model": "mochi", "messages": [HELLO, broken_call("{")]}
     response = http.post("/v1/chat/completions", json=body)

@@ -223,7 +223,7 @@ class Allocation:
         is_full = limit is not None and (answer_tokens >= limit or used >= (self.size or 0))
         is_cut = is_full and last.get("done_reason") == "length"
         if is_cut and self._can_change and self.size is not None:
-            self.windows.grow(self.model, used + 1, self.size)
+            self.windows.grow(self.model, used, self.size)
             self.usage = max(self.usage, used)
         return prompt_tokens + answer_tokens, is_truncated, is_cut
 
