@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from mochi_server.sessions import turn as turn_module
@@ -257,3 +258,19 @@ def test_approval_of_a_changed_record_runs_no_other_call(
     assert noted(parking).count(text) == 1
     assert "forged" not in noted(parking)
     assert f"other-{text}" not in noted(parking)
+
+
+@pytest.mark.slow
+def test_decision_continues_the_stored_turn_if_another_server_had_taken_the_session(
+    shared_stub: StubServer, tmp_path: Path, database: str
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with (
+        RunningServer(tmp_path, shared_stub.url, store_url=database) as server,
+        psycopg.connect(database, autocommit=True) as connection,
+    ):
+        session_id, call = wait(server.client, "taken")
+        connection.execute("UPDATE sessions SET fence = fence + 1")
+        server.client.ok(decide(server.client, session_id, call))
+        until(lambda: state(server.client, session_id) == "completed")
+    assert noted(server) == ["taken"]

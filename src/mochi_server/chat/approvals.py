@@ -128,9 +128,10 @@ class ApprovalService:
     ) -> ToolInvocation:
         """Apply the client's decision to the call of a live turn that waits, and return the call.
 
-        Raises ``ConfirmationNotFound``, also if the turn is suspended, ``ConfirmationResolved``,
-        ``ConfirmationTimeout``, and ``ConfirmationStale`` if the tool has changed. After
-        ``ValidationFailed`` and ``StorageFailed``, the call stays pending.
+        Raises ``ConfirmationNotFound``, also if the turn is suspended or another server has taken
+        its session, ``ConfirmationResolved``, ``ConfirmationTimeout``, and ``ConfirmationStale`` if
+        the tool has changed. After ``ValidationFailed`` and ``StorageFailed``, the call stays
+        pending.
         """
         request = self._waiting_request(session_id, control, confirmation_id)
         is_stale = decision.approved and await request.is_stale()
@@ -285,10 +286,14 @@ class SessionApprover(Approver):
     async def _store(self, decision: Decision | None, request: ApprovalRequest) -> None:
         """Store a decision.
 
-        If that fails, suspend the turn, because its call waits for another decision.
+        If that fails, suspend the turn, because its call waits for another decision. If another
+        server has taken the session, this turn ends, and the decision is for the stored turn.
         """
         try:
             await self.writer.store_decision(decision)
+        except errors.SessionTaken:
+            request.failure = errors.ConfirmationNotFound(request.confirmation_id)
+            raise
         except errors.StorageFailed as error:
             request.failure = error
             raise TurnSuspended from error

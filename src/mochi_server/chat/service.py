@@ -216,7 +216,8 @@ class TurnService:
             is_waiting = request is not None and request.confirmation_id == confirmation_id
             if is_waiting and self._has_other_permissions(run, session):
                 await _suspend_if_waiting(run)  # the turn continues with its new permissions
-            with suppress(errors.ConfirmationNotFound):  # the turn may be suspended
+            # The turn may be suspended, or another server may have taken its session.
+            with suppress(errors.ConfirmationNotFound):
                 call = await self._approvals.deliver_decision(
                     session_id, run.control, confirmation_id, decision
                 )

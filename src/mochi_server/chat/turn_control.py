@@ -34,8 +34,8 @@ class ApprovalRequest:
     is_stored: bool = False  # whether the request is stored, so that clients find it
     decision_settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the decision is stored or has a failure, or the turn has ended."""
-    failure: errors.StorageFailed | None = None
-    """Why the decision was not stored, so that the call waits for another."""
+    failure: errors.MochiError | None = None
+    """Why the decision was not stored."""
 
     @property
     def confirmation_id(self) -> str:
