@@ -193,6 +193,10 @@ or a server that starts, so that it has two workers for each core.
 
 NIGHTLY = [
     Step(
+        "tutorial from the wheel, in two minutes",
+        "uv run python -m tests.docs_tooling.first_hour --seconds 120",
+    ),
+    Step(
         "more coding agents",
         f"(cd tests/coding_agents/nightly/js && {NPM_INSTALL}) && {AIDER} "
         f"&& {PYTEST} -n 0 -m nightly tests/coding_agents/nightly",
