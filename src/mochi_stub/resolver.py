@@ -323,10 +323,9 @@ def _reply_of(candidate: Candidate, prompt: Prompt, model: ConfiguredModel) -> R
     reply = response.reply(prompt, model.model)
     if not candidate.is_turn or prompt.requested_thinking is False:
         reply = with_requested_thinking(prompt, reply)
-    settings = model.settings
     if isinstance(response, ReplySettings):
-        settings = response.merged_over(settings)
-    reply = settings.applied_to(reply, model.model, prompt)
+        settings = response.merged_over(model.settings)
+        reply = settings.applied_to(reply, model.model, prompt)
     if isinstance(response, GeneratedResponse):
         reply = response.timed(reply)
     return replace(reply, sends_unoffered_calls=True, rule=candidate.rule)

@@ -518,6 +518,52 @@ def test_pause_comes_before_an_end_at_the_same_chunk(
     assert found[-1].due >= 10e9
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param("cut_after: 20", id="cut"),
+        pytest.param("fail: {after: 20, status: 503}", id="error"),
+        pytest.param("cut_after: 0, fail: {status: 503}", id="cut and error at once"),
+    ],
+)
+def test_stream_settings_of_a_model_do_not_replace_a_configured_error(
+    tmp_path: Path, settings: str
+) -> None:
+    config = (
+        f"models: {{bot: [{{_model: {{{settings}}}}}, "
+        "{hi: {type: error, status: 429, message: slow down}}]}"
+    )
+    with stub_with_config(tmp_path, config) as stub:
+        for stream in (True, False):
+            failed = send_message(stub, "hi", "bot", stream=stream)
+            assert (failed.status, failed.json) == (429, {"error": "slow down"})
+
+
+def test_configured_error_is_sent_without_the_pause_of_the_model(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "models: {bot: [{_model: {pause: {seconds: 10, after: 3}}}, {hi: {type: error}}]}"
+    )
+    prompt = Prompt("bot", messages=(Message("user", "hi"),))
+    assert planned_end(resolve(prompt, load(tmp_path / "config.yaml"))) == 0
+
+
+@pytest.mark.parametrize("ending", ["cut_after: 9", "fail: {after: 9, status: 503}"])
+def test_recorded_error_stays_if_it_comes_before_a_configured_end(
+    tmp_path: Path, ending: str
+) -> None:
+    (tmp_path / "reply.yaml").write_text(
+        "request: {url: http://localhost:11434/api/chat}\n"
+        "response:\n"
+        "  status: 200\n"
+        "  is_streaming: true\n"
+        "  body: [{message: {content: one}}, {error: slow down}]\n"
+    )
+    config = f"models: {{bot: [{{_default: {{type: file, path: reply.yaml, {ending}}}}}]}}"
+    with stub_with_config(tmp_path, config) as stub:
+        text, failure = send_message(stub, "hi", "bot").lines
+    assert (text["message"]["content"], failure) == ("one", {"error": "slow down"})
+
+
 def test_stream_settings_of_a_model_apply_to_the_text_of_tool_results(tmp_path: Path) -> None:
     config = (
         "models: {bot: [{_model: {profile: token, cut_after: 1}}, "

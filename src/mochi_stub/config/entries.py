@@ -103,8 +103,11 @@ class ReplySettings(Entry):
     cut_after: Count | None = None
 
     def applied_to(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
-        """Return the reply with all settings applied: chunk size, speed, pause, premature end and
-        error. After the same number of chunks, they apply in this order.
+        """Return the reply with all settings applied: chunk size, speed, pause, and premature end
+        or error.
+
+        The end or error with the lower count ends the reply. With the same count, this is the
+        premature end, and a pause comes before it.
 
         A changed reply loses its recorded frames. Embeddings have no text, so their replies stay
         unchanged.
@@ -113,11 +116,11 @@ class ReplySettings(Entry):
             return reply
         paced = self._paced(reply, model, prompt)
         reply = replace(paced, frames=None)
-        # each part is inserted before the earlier ones with the same count
-        if self.fail:
+        cut_after = self.cut_after
+        if self.fail and (cut_after is None or self.fail.after < cut_after):
             reply = _insert(reply, self.fail.after, self.fail.failure)
-        if self.cut_after is not None:
-            reply = _insert(reply, self.cut_after, Cut())
+        elif cut_after is not None:
+            reply = _insert(reply, cut_after, Cut())
         if self.pause:
             pause = Pause(self.pause.seconds)
             reply = _insert(reply, self.pause.after, pause)
@@ -161,7 +164,7 @@ STREAM = tuple(ReplySettings.model_fields)
 
 def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
     """Return the reply with a part after `count` chunks of reasoning and text, or at its end if it
-    has fewer: before its last parts if they are a failure or a cut.
+    has fewer. There, a pause comes before a failure or a cut.
     """
     parts: list[Part] = []
     for index, part in enumerate(reply.parts):
@@ -179,8 +182,9 @@ def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
         divided = replace(part, content=chunks)
         parts.append(divided)
     end = len(parts)
-    while end and isinstance(parts[end - 1], (Cut, Failure)):
-        end -= 1
+    if isinstance(inserted, Pause):
+        while end and isinstance(parts[end - 1], (Cut, Failure)):
+            end -= 1
     parts.insert(end, inserted)
     return replace(reply, parts=parts)
 
