@@ -187,6 +187,36 @@ def test_choice_of_only_custom_tools_calls_no_function(stub: StubServer, mode: s
         assert calls(path, send_request(stub, "POST", path, request)) == []
 
 
+SHELL = {"type": "custom", "custom": {"name": "shell"}}
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+TOOLSET = {"type": "mcp_toolset", "mcp_server_name": "files"}
+
+
+@cases(
+    ("path", "choice", "tool"),
+    [
+        (CHAT, "required", SHELL),
+        (RESPONSE, "required", {"type": "custom", "name": "shell"}),
+        (RESPONSE, "required", {"type": "web_search"}),
+        (MESSAGE, {"type": "any"}, SEARCH),
+        (MESSAGE, {"type": "any"}, TOOLSET),
+        (MESSAGE, {"type": "tool", "name": "web_search"}, SEARCH),
+    ],
+)
+def test_required_call_of_only_other_tools_keeps_the_text(
+    stub: StubServer, path: str, choice: Any, tool: dict[str, Any]
+) -> None:
+    answer = send_request(stub, "POST", path, body(path, choice, "hello", "echo", tools=[tool]))
+    assert calls(path, answer) == []
+    assert b'"hello"' in answer.body
+
+
+def test_choice_of_a_server_tool_calls_no_function(stub: StubServer) -> None:
+    request = body(MESSAGE, {"type": "tool", "name": "web_search"})
+    request["tools"].append(SEARCH)
+    assert calls(MESSAGE, send_request(stub, "POST", MESSAGE, request)) == []
+
+
 @cases("model", ["mochi", "echo", "map", "mirror", "task", "thinker", "weirdo", "token-stream"])
 def test_packaged_models_make_the_required_call(stub: StubServer, model: str) -> None:
     required = body(CHAT, {"type": "function", "function": {"name": "book"}}, "hello", model)

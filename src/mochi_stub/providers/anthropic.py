@@ -129,7 +129,11 @@ def to_prompt(body: JsonObject, model: Model) -> Prompt:
     names = None
     if mode == "tool":
         names = [choice["name"]]
-    tools, required_tools = pipeline.choose_tools(_functions(body), mode, names)
+    others = []
+    for tool in body.get("tools", ()):
+        if not _is_function(tool):
+            others.append(tool.get("name", ""))
+    tools, required_tools = pipeline.choose_tools(_functions(body), mode, names, others)
     reply_format = body.get("output_config", {}).get("format", {})
     return Prompt(
         model=name,
@@ -143,12 +147,16 @@ def to_prompt(body: JsonObject, model: Model) -> Prompt:
     )
 
 
+def _is_function(tool: JsonObject) -> bool:
+    """Return whether a client runs the tool. Toolsets have no name."""
+    return "name" in tool and not tool["type"].startswith(_SERVER_TOOLS)
+
+
 def _functions(body: JsonObject) -> list[JsonObject]:
     """Return the tools that clients run, in the format of chat completions."""
     functions = []
     for tool in body.get("tools", ()):
-        is_toolset = "name" not in tool
-        if is_toolset or tool["type"].startswith(_SERVER_TOOLS):
+        if not _is_function(tool):
             continue
         description = tool.get("description") or None
         parameters = tool.get("input_schema")

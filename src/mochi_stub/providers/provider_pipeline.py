@@ -682,14 +682,18 @@ def shortened_vector(vector: list[float], dimensions: int | None) -> list[float]
 
 
 def choose_tools(
-    tools: Iterable[JsonObject], mode: str, names: Iterable[str] | None = None
+    tools: Iterable[JsonObject],
+    mode: str,
+    names: Iterable[str] | None = None,
+    others: Sequence[str] = (),
 ) -> tuple[Tools, Tools]:
     """Return the tools that the model may call, and the tools of which it must call one.
 
     Both can be empty.
 
-    `names` limits the required tools. Raises HttpError if the request does not offer a tool that it
-    requires.
+    `names` limits the required tools. `others` are the names of the offered tools that the stub
+    never calls. A choice of them requires no call. Raises HttpError if the request does not offer a
+    tool that it requires.
     """
     if mode == "none":
         return (), ()
@@ -705,12 +709,13 @@ def choose_tools(
         names = by_name
     required = []
     for name in names:
-        if name not in by_name:
+        if name in by_name:
+            required.append(by_name[name])
+        elif name not in others:
             raise _impossible_choice(
                 f"the request selects the function {name}, but does not offer it"
             )
-        required.append(by_name[name])
-    if not required:
+    if not required and not others:
         raise _impossible_choice("the request requires a tool call, but it offers no functions")
     return offered, tuple(required)
 

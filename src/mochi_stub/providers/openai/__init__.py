@@ -190,7 +190,7 @@ class ChunkEncoder(pipeline.EventEncoder):
 def chat(stub: Stub, request: Request, body: JsonObject) -> Result:
     """Handle `POST /v1/chat/completions`."""
     model = schema.chat_model(stub, body, "v1/chat/completions")
-    tools, required_tools = schema.select_tools(body.get("tool_choice"), body.get("tools", ()))
+    tools, required_tools = schema.select_tools(body, body.get("tools", ()))
     response_format = body.get("response_format", {})
     json_schema = response_format.get("json_schema", {})
     messages = map(schema.to_message, body["messages"])

@@ -330,15 +330,20 @@ def chat_model(stub: Stub, body: JsonObject, endpoint: str) -> Model:
     return model
 
 
-def select_tools(choice: Any, tools: Sequence[JsonObject]) -> tuple[Tools, Tools]:
+def select_tools(body: JsonObject, tools: Sequence[JsonObject]) -> tuple[Tools, Tools]:
     """Return the tools that the model may call, and the tools of which it must call one.
 
-    A choice of a tool other than a function requires no call. If `allowed_tools` lists only such
-    tools, both are empty. Raises HttpError if the request does not offer a function that the choice
-    names or requires.
+    `tools` are the tools of the request in the format of chat completions.
+
+    A choice of tools other than functions requires no call. If `allowed_tools` lists only such
+    tools, both are empty. Raises HttpError if the choice names a function that the request does not
+    offer, or requires a call although the request has no tools.
     """
+    choice = body.get("tool_choice")
     if not isinstance(choice, Mapping):
-        return choose_tools(tools, choice or "auto")
+        types = [tool["type"] for tool in body.get("tools", ())]
+        others = [kind for kind in types if kind != "function"]
+        return choose_tools(tools, choice or "auto", others=others)
     kind = choice["type"]
     if kind not in ("function", "allowed_tools"):
         return choose_tools(tools, kind)

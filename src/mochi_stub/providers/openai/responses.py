@@ -156,7 +156,7 @@ def _prompt(body: JsonObject, model: Model) -> Prompt:
                 strict=tool.get("strict"),
             )
             functions.append(function)
-    tools, required_tools = requests.select_tools(body.get("tool_choice"), functions)
+    tools, required_tools = requests.select_tools(body, functions)
     return Prompt(
         model=body.get("model", model.name),
         messages=_messages(body),
