@@ -119,6 +119,33 @@ SCHEMAS: list[Any] = [
         "minimum": 3,
         "allOf": [{"minimum": 1, "maximum": 5}, {"exclusiveMinimum": 4}],
     },
+    {
+        "$ref": "#/$defs/Special",
+        "$defs": {
+            "Text": {"type": "string", "minLength": 2},
+            "Base": {
+                "type": "object",
+                "properties": {"name": {"$ref": "#/$defs/Text"}},
+                "required": ["name"],
+            },
+            "Item": {
+                "allOf": [{"$ref": "#/$defs/Base"}],
+                "properties": {"name": {"$ref": "#/$defs/Text", "description": "of an item"}},
+            },
+            "Special": {
+                "allOf": [{"$ref": "#/$defs/Item"}],
+                "properties": {"name": {"$ref": "#/$defs/Text", "description": "of a special"}},
+            },
+        },
+    },
+    {
+        "allOf": [
+            {"$ref": "#/$defs/Text"},
+            {"$ref": "#/$defs/Text", "maxLength": 9},
+            {"$ref": "#/$defs/Text", "maxLength": 8},
+        ],
+        "$defs": {"Text": {"type": "string", "minLength": 2}},
+    },
     {"oneOf": [{"type": "integer", "minimum": 5}, {"type": "string"}]},
     {"anyOf": [False, {"type": "string", "minLength": 2}]},
     {"$ref": "#/$defs/Node", "$defs": {"Node": NODE}},

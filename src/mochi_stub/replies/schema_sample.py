@@ -212,7 +212,7 @@ class _Sampler:
 
     def _resolved(self, schema: Schema, refs: Refs) -> tuple[dict[str, Any], Refs]:
         """Return the schema merged with those that `$ref` and `allOf` name, and `refs` with their
-        `$ref`s.
+        `$ref`s. A `$ref` that several of them contain is added once: it is no recursion.
         """
         merged = dict(schema)
         ref = merged.pop("$ref", None)
@@ -222,12 +222,14 @@ class _Sampler:
                 raise _Impossible
             refs = (*refs, ref)
             parts.append(self._referenced(ref))
+        added: list[str] = []
         for part in parts:
             if part is False:
                 raise _Impossible
-            resolved, refs = self._resolved(_mapping(part), refs)
+            resolved, refs_of_part = self._resolved(_mapping(part), refs)
+            added += refs_of_part[len(refs) :]
             merged = _merged(resolved, merged)
-        return merged, refs
+        return merged, (*refs, *dict.fromkeys(added))
 
     def _referenced(self, ref: str) -> Any:
         start, *steps = ref.split("/")
