@@ -146,6 +146,20 @@ SCHEMAS: list[Any] = [
         ],
         "$defs": {"Text": {"type": "string", "minLength": 2}},
     },
+    {
+        "allOf": [
+            {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 5}},
+            {"items": {"maximum": 9}},
+        ]
+    },
+    {
+        "allOf": [
+            {"additionalProperties": {"type": "integer", "minimum": 5}},
+            {"additionalProperties": {"maximum": 9}, "minProperties": 2},
+        ]
+    },
+    {"allOf": [{"enum": ["cat", "dog"]}, {"enum": ["dog"]}]},
+    {"enum": ["cat", "dog"], "anyOf": [{"enum": ["bird"]}, {"enum": ["dog", "bird"]}]},
     {"oneOf": [{"type": "integer", "minimum": 5}, {"type": "string"}]},
     {"anyOf": [False, {"type": "string", "minLength": 2}]},
     {"$ref": "#/$defs/Node", "$defs": {"Node": NODE}},
@@ -246,6 +260,7 @@ def test_invalid_schema_does_not_crash(schema: Any) -> None:
         {"type": "object", "minProperties": 2, "maxProperties": 1},
         {"type": "object", "required": ["a", "b"], "maxProperties": 1},
         {"type": "string", "allOf": [False]},
+        {"allOf": [{"enum": ["cat"]}, {"enum": ["dog"]}]},
     ],
     ids=str,
 )

@@ -249,8 +249,8 @@ class _Sampler:
         for option in options:
             if option is False:
                 continue
-            merged = _merged(common, _mapping(option))
             with suppress(_Impossible):
+                merged = _merged(common, _mapping(option))
                 return self.make(merged, path, refs)
         raise _Impossible
 
@@ -392,8 +392,9 @@ def _type(schema: Schema) -> str:
 def _merged(first: Schema, second: Schema) -> dict[str, Any]:
     """Return a schema with the keywords of both.
 
-    Of two limits the stricter one is taken. A property that both declare must be valid for both. Of
-    other keywords the second value is taken.
+    Of two limits the stricter one is taken. A property that both declare must be valid for both, as
+    must `items` and `additionalProperties`. Of two `enum`s the common values are taken, and of
+    other keywords the second value. Raises _Impossible if two `enum`s have no common value.
     """
     merged = {**first, **second}
     for keyword, strictest in _STRICTER.items():
@@ -404,15 +405,30 @@ def _merged(first: Schema, second: Schema) -> dict[str, Any]:
     properties = dict(_mapping(first.get("properties")))
     for name, declared in _mapping(second.get("properties")).items():
         earlier = properties.get(name, declared)
-        properties[name] = declared
-        if earlier != declared:
-            properties[name] = {"allOf": [declared, earlier]}
+        properties[name] = _both(declared, earlier)
     if properties:
         merged["properties"] = properties
+    for keyword in ("items", "additionalProperties"):
+        if keyword in first and keyword in second:
+            merged[keyword] = _both(second[keyword], first[keyword])
+    options = _list(first.get("enum"))
+    others = _list(second.get("enum"))
+    if options and others:
+        common = [value for value in options if value in others]
+        if not common:
+            raise _Impossible
+        merged["enum"] = common
     required = [*_list(first.get("required")), *_list(second.get("required"))]
     if required:
         merged["required"] = required
     return merged
+
+
+def _both(declared: Any, earlier: Any) -> Any:
+    """Return a schema whose values are valid for both schemas."""
+    if declared == earlier:
+        return declared
+    return {"allOf": [declared, earlier]}
 
 
 def _number(schema: Schema, offset: int, *, whole: bool) -> int | float:
