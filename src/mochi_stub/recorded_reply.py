@@ -91,7 +91,7 @@ class _Call:
             return ToolCall(self.name, self.arguments, self.id)
         try:
             arguments = json.loads(self.fragments)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # also for integers of many digits
             arguments = None
         if not isinstance(arguments, Mapping):
             arguments = {"_raw": self.fragments}

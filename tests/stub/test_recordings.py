@@ -534,6 +534,18 @@ def test_malformed_recording_is_reported_with_its_line(
     )
 
 
+@cases("arguments", ['{"a":', "[1]", '{"a":' + "9" * 5000 + "}"], ids=["part", "list", "digits"])
+def test_invalid_recorded_arguments_are_sent_as_text(
+    tmp_path: Path, start_replay: Callable[[], StubServer], arguments: str
+) -> None:
+    call = {"function": {"name": "now", "arguments": arguments}}
+    body = {"choices": [{"message": {"tool_calls": [call]}}]}
+    write_recording(tmp_path, "https://x/v1/chat/completions", body)
+    with start_replay() as stub:
+        [sent] = send_message(stub, "x", "any", stream=False).json["message"]["tool_calls"]
+    assert sent["function"]["arguments"] == {"_raw": arguments}
+
+
 NO_COUNT = {"usageMetadata": {"candidatesTokenCount": None, "thoughtsTokenCount": 5}}
 
 
