@@ -213,6 +213,17 @@ def test_shutdown_without_turns_is_immediate(tmp_path: Path, stub: StubServer) -
         assert time.monotonic() - begun < 30  # half the grace period
 
 
+def test_disconnect_from_a_comparison_does_not_delay_shutdown(
+    tmp_path: Path, stub: StubServer
+) -> None:
+    with Command("mochi_server", cwd=tmp_path, **environment(stub, 60)) as command:
+        with compare_models(command.api()) as compared:
+            next(kind for kind in compared if kind == "chunk")
+        begun = time.monotonic()
+        assert command.end() == 0
+        assert time.monotonic() - begun < 30  # half the grace period
+
+
 @pytest.mark.skipif(
     signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
     reason="the server inherits the ignored signal",

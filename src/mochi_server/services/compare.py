@@ -206,9 +206,11 @@ class CompareService:
                 task.result()
         finally:
             task.cancel()
-            await run_shielded(asyncio.wait({task}))
-            del self._running[received]
-            received.set_result(None)
+            try:
+                await run_shielded(asyncio.wait({task}))
+            finally:  # anyio repeats a cancellation, here after a disconnect
+                del self._running[received]
+                received.set_result(None)
 
     async def drain(self) -> None:
         """Refuse new comparisons, wait at most ``shutdown_grace`` seconds for running ones, then
