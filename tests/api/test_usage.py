@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mochi_server.sessions.usage import today
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.cases import cases
@@ -196,3 +197,21 @@ def test_damaged_usage_file_counts_as_empty(stub: StubServer, tmp_path: Path) ->
     (tmp_path / "usage" / "2927-02-01.json").write_text(json.dumps({"usage": [row]}))
     with RunningServer(tmp_path, stub.url, api_keys_file=str(keys)) as server:
         assert usage(as_key(server, "ann"))["usage"] == []
+
+
+@pytest.mark.parametrize("field", ["key", "model"])
+def test_damaged_usage_file_of_today_is_replaced(
+    stub: StubServer, tmp_path: Path, field: str
+) -> None:
+    keys = write_keys(tmp_path / "keys.yaml", ann={})
+    row = {"key": "ann", "model": "mochi", "requests": 1, "prompt_tokens": 1, "answer_tokens": 1}
+    (tmp_path / "usage").mkdir()
+    damaged = json.dumps({"usage": [{**row, field: None}]})
+    (tmp_path / "usage" / f"{today()}.json").write_text(damaged)
+    body = {"model": "mochi-embed", "input": "Hello"}
+    with RunningServer(tmp_path, stub.url, api_keys_file=str(keys)) as server:
+        ann = as_key(server, "ann")
+        ann.ok(ann.http.post(f"{server.url}/v1/embeddings", json=body))
+        (counted,) = usage(ann)["usage"]
+    with RunningServer(tmp_path, stub.url, api_keys_file=str(keys)) as server:
+        assert usage(as_key(server, "ann"))["usage"] == [counted]

@@ -70,11 +70,13 @@ def _read(path: Path) -> dict[UsageKey, Usage]:
     entries = {}
     try:
         for row in json.loads(content)["usage"]:
-            key = UsageKey(path.stem, row["key"], row["model"])
+            key, model = row["key"], row["model"]
+            if not isinstance(key, str) or not isinstance(model, str):
+                raise TypeError(f"key and model: expected strings, found {key!r} and {model!r}")
             counts = [row[name] for name in _COUNTS]
             if not all(isinstance(count, int) for count in counts):
                 raise TypeError(f"counts: expected integers, found {counts}")
-            entries[key] = Usage(*counts)
+            entries[UsageKey(path.stem, key, model)] = Usage(*counts)
     except (ValueError, TypeError, LookupError):
         logger.warning("Usage file invalid path=%s", path)
         return {}
