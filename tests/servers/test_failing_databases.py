@@ -272,6 +272,18 @@ def test_current_schema_needs_no_privilege_to_create(
 
 
 @pytest.mark.slow
+def test_schemas_of_one_search_path_have_their_own_sessions(start: Start, database: str) -> None:
+    _, first_schema = database.split("search_path%3D")
+    with Api(start(store_url=database).url) as first:
+        first.create_session("mochi")
+    with postgres.fresh_schema(postgres.shared_instance().url()) as url:
+        second = start(store_url=f"{url},{first_schema}")
+        with Api(second.url) as api:
+            assert api.ok(api.http.get("/sessions"))["sessions"] == []
+        second.kill()
+
+
+@pytest.mark.slow
 async def test_migration_waits_longer_than_other_statements(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -305,7 +305,7 @@ async def migrate(database: Database) -> int:
     scripts = _schema_scripts()
     async with database.migration() as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
-        statement = "SELECT to_regclass('mochi_schema') IS NULL"
+        statement = "SELECT to_regclass(quote_ident(current_schema()) || '.mochi_schema') IS NULL"
         ((is_new,),) = await fetch_all(connection, statement)
         if is_new:  # CREATE TABLE IF NOT EXISTS would always require the privilege to create
             await connection.execute(_SCHEMA)
