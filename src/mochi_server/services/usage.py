@@ -112,7 +112,8 @@ class TurnLimiter:
 
         The turn runs while the context is open. Call the provided function as soon as nothing can
         refuse the turn any more. Without this call, the turn no longer counts as started when the
-        context closes. Raises ``RateLimited`` and ``StorageFailed``.
+        context closes. A turn that is cancelled before the context opens may still count as
+        started. Raises ``RateLimited`` and ``StorageFailed``.
         """
         caller = CALLER.get()
         await self._check_tokens(caller)
