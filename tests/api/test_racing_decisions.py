@@ -15,10 +15,14 @@ import psycopg
 import pytest
 
 from mochi_server.sessions import turn as turn_module
+from mochi_server.storage.postgres.processes import lock_key
 from mochi_stub import Gate, Prompt, Reply, StubServer, Text
+from tests.support.agents import delegate, nested, write_agent
+from tests.support.agents import notes as agent_notes
 from tests.support.api import Api, error_of, read_events
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
+from tests.support.postgres import end_holder
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 from tests.support.waiting import until
@@ -39,6 +43,7 @@ TOOLS = '''
     __all__ = ["note", "other"]
 '''
 SETTINGS = {"tool_settings": {"tools": ["note", "other"]}}
+ASKED = "tool_call_confirmation_required"
 ROUNDS = 6
 
 
@@ -171,9 +176,7 @@ def test_client_that_closes_its_stream_and_decides_runs_its_call(
         text = f"closed-{name}{number}"
         session_id = api.create_session("mochi", **SETTINGS)["session_id"]
         with api.open_stream(session_id, message_of(text)) as events:
-            call = next(
-                event.data for event in events if event.type == "tool_call_confirmation_required"
-            )
+            call = next(event.data for event in events if event.type == ASKED)
         api.ok(decide(api, session_id, call))
         until(lambda: state(api, session_id) == "completed")  # noqa: B023 - in this round
         assert noted(server).count(text) == 1
@@ -198,9 +201,7 @@ def test_turn_completes_if_its_client_disconnects_right_after_the_decision(
         api, table = server.client, server.app.state.services.turns.table
         session_id = api.create_session("mochi", **SETTINGS)["session_id"]
         with api.open_stream(session_id, message_of("left")) as events:
-            call = next(
-                event.data for event in events if event.type == "tool_call_confirmation_required"
-            )
+            call = next(event.data for event in events if event.type == ASKED)
             if not park_seconds:
                 until(lambda: not table.running())
             api.ok(decide(api, session_id, call))
@@ -269,8 +270,59 @@ def test_decision_continues_the_stored_turn_if_another_server_had_taken_the_sess
         RunningServer(tmp_path, shared_stub.url, store_url=database) as server,
         psycopg.connect(database, autocommit=True) as connection,
     ):
-        session_id, call = wait(server.client, "taken")
-        connection.execute("UPDATE sessions SET fence = fence + 1")
-        server.client.ok(decide(server.client, session_id, call))
-        until(lambda: state(server.client, session_id) == "completed")
+        api, decider = server.client, server.api()
+        session_id = api.create_session("mochi", **SETTINGS)["session_id"]
+        with api.open_stream(session_id, message_of("taken")) as events:
+            call = next(event.data for event in events if event.type == ASKED)
+            connection.execute("UPDATE sessions SET fence = fence + 1")
+            decider.ok(decide(decider, session_id, call))
+            ending = [event.type for event in events][-2:]
+    assert ending == ["message_complete", "done"]
     assert noted(server) == ["taken"]
+
+
+@pytest.mark.slow
+def test_approved_call_of_an_agent_runs_if_another_server_had_taken_the_session(
+    shared_stub: StubServer, tmp_path: Path, database: str
+) -> None:
+    write_agent(tmp_path)
+    with (
+        RunningServer(tmp_path, shared_stub.url, store_url=database) as server,
+        psycopg.connect(database, autocommit=True) as connection,
+    ):
+        api, decider = server.client, server.api()
+        settings = {"enabled_agents": ["helper"]}
+        session_id = api.create_session("mochi", agent_settings=settings)["session_id"]
+        does = delegate(words(1), calls("note", text="taken"), words(2))
+        with api.open_stream(session_id, nested(does, words(3))) as events:
+            call = next(event.data for event in events if event.type == ASKED)
+            of_user = "UPDATE sessions SET fence = fence + 1 WHERE session_id = %s"
+            connection.execute(of_user, [session_id])
+            decider.ok(decide(decider, session_id, call))
+            ending = [event.type for event in events][-2:]
+    assert ending == ["message_complete", "done"]
+    assert agent_notes(tmp_path) == ["taken"]
+
+
+@pytest.mark.slow
+def test_client_of_a_turn_that_waits_stays_connected_if_its_server_has_lost_the_session(
+    shared_stub: StubServer, tmp_path: Path, database: str
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with (
+        RunningServer(tmp_path, shared_stub.url, store_url=database) as server,
+        psycopg.connect(database, autocommit=True) as connection,
+    ):
+        api, decider = server.client, server.api()
+        session_id = api.create_session("mochi", **SETTINGS)["session_id"]
+        with api.open_stream(session_id, message_of("lost")) as events:
+            call = next(event.data for event in events if event.type == ASKED)
+            connection.execute("UPDATE sessions SET fence = fence + 1")
+            process = connection.execute("SELECT name FROM processes").fetchone()
+            assert process is not None
+            end_holder(connection, lock_key("processes", process[0]))
+            until(lambda: not server.app.state.services.turns.table.running())
+            decider.ok(decide(decider, session_id, call))
+            ending = [event.type for event in events][-2:]
+    assert ending == ["message_complete", "done"]
+    assert noted(server) == ["lost"]

@@ -286,14 +286,14 @@ class SessionApprover(Approver):
     async def _store(self, decision: Decision | None, request: ApprovalRequest) -> None:
         """Store a decision.
 
-        If that fails, suspend the turn, because its call waits for another decision. If another
-        server has taken the session, this turn ends, and the decision is for the stored turn.
+        If that fails, suspend the turn, because its call waits for another decision. Also suspend
+        it if another server has taken the session: then the decision is for the stored turn.
         """
         try:
             await self.writer.store_decision(decision)
-        except errors.SessionTaken:
+        except errors.SessionTaken as error:
             request.failure = errors.ConfirmationNotFound(request.confirmation_id)
-            raise
+            raise TurnSuspended from error
         except errors.StorageFailed as error:
             request.failure = error
             raise TurnSuspended from error

@@ -491,12 +491,12 @@ class TurnService:
             await asyncio.wait(tasks)
 
     def abort_all(self, session_ids: Collection[str]) -> None:
-        """Cancel the running turns of the given sessions, because other servers have taken these
-        sessions over.
+        """Cancel the turns of the given sessions, because other servers have taken these sessions
+        over. Suspend the turns that wait for approval: the clients follow the stored turn.
         """
         for run in self.table.running():
             if run.session_id in session_ids:
-                run.cancel(errors.SessionTaken(run.session_id))
+                run.suspend_or_cancel(errors.SessionTaken(run.session_id))
 
     def _close(self) -> None:
         """Refuse new turns, suspend those that wait for approval now or later, and end the streams
