@@ -64,6 +64,25 @@ def called_with(arguments: dict[str, Any]) -> Callable[[Prompt], Reply]:
     return reply
 
 
+def asked_with_a_client_tool(api: Api, ollama: RawOllama, arguments: bytes) -> list[dict[str, Any]]:
+    """Return the choices of a request whose first answer calls the client's tool with these
+    arguments.
+    """
+    function = b'{"name":"mine","arguments":%s}' % arguments
+    message = b'{"role":"assistant","content":"","tool_calls":[{"function":%s}]}' % function
+    call = b'{"model":"raw","message":%s,"done":false}\n' % message
+    answers = iter([call + line("", done=True), line("Fine.", done=True)])
+    ollama.chat = lambda connection: connection.sendall(stream_head() + next(answers))
+    body = {
+        "model": "raw",
+        "messages": [{"role": "user", "content": "call"}],
+        "tools": [{"type": "function", "function": {"name": "mine"}}],
+    }
+    url = api.http.base_url.join("/v1/chat/completions")
+    choices: list[dict[str, Any]] = api.ok(api.http.post(url, json=body))["choices"]
+    return choices
+
+
 @pytest.fixture(scope="module")
 def shared_stub() -> Iterator[ModelStub]:
     with ModelStub() as stub:
@@ -137,6 +156,29 @@ def test_call_with_a_deep_list_is_malformed(depth: int) -> None:
     answer.feed([{"message": {"tool_calls": [{"function": function}]}}])
     (call,) = answer.tool_calls
     assert (call["function"]["arguments"], call["function"]["defect"]) == ({}, NOT_AN_OBJECT)
+
+
+@cases("depth", [101, 250])
+def test_client_receives_a_deep_list_as_text(
+    raw_api: Api, raw_ollama: RawOllama, depth: int
+) -> None:
+    arguments = b"[" * depth + b"]" * depth
+    (choice,) = asked_with_a_client_tool(raw_api, raw_ollama, arguments)
+    (call,) = choice["message"]["tool_calls"]
+    assert call["function"]["arguments"].encode() == arguments
+
+
+@cases(
+    "arguments",
+    [b"[" * 300 + b"]" * 300, b'{"value":' * 101 + b"1" + b"}" * 101],
+    ids=["list", "object"],
+)
+def test_model_gets_the_error_of_arguments_that_no_client_can_receive(
+    raw_api: Api, raw_ollama: RawOllama, arguments: bytes
+) -> None:
+    (choice,) = asked_with_a_client_tool(raw_api, raw_ollama, arguments)
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("stop", "Fine.")
+    assert "tool_calls" not in choice["message"]
 
 
 def test_call_with_a_channel_and_deep_arguments_is_malformed() -> None:

@@ -312,6 +312,7 @@ def _as_written(value: object) -> str:
     """
     if isinstance(value, str):
         return value
-    if is_nested_deeper(value, MAX_ARGUMENT_LEVELS + 1):  # a call has one more level
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
         return ""
-    return orjson.dumps(value).decode()

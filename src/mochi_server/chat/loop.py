@@ -198,14 +198,16 @@ class TurnLoop:
     def _client_call_ids(self, answer: AssistantMessage) -> list[str]:
         """Return the IDs of the calls in an answer that the client runs.
 
-        Malformed arguments can only be sent as text. If the client takes no text, the call is left
-        out, and the model receives an error as its result.
+        Malformed arguments can only be sent as text. If the client takes no text, or there is none
+        because they are nested too deeply, the call is left out. Then the model receives an error
+        as its result.
         """
         tools = self.turn.input.tools
         client_tools = tools.offered_client_tools
         ids = []
         for call in calls_in(answer):
-            is_sendable = tools.takes_text or call.defect is None
+            has_text = tools.takes_text and call.raw_arguments is not None
+            is_sendable = call.defect is None or has_text
             if is_sendable and call.name in client_tools:
                 ids.append(call.id)
         return ids
