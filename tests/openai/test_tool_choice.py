@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mochi_server.errors import StorageFailed
+from mochi_server.sessions import Change, FileSessionStore
+from mochi_server.sessions.types import tool_calls_of
 from mochi_server.tools.call_format import call_format
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
@@ -16,6 +20,7 @@ from tests.openai.conversation import LOOK, Conversation, call_of, client_of, me
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.stores import with_store
 
 WALK: Any = {
     "type": "function",
@@ -52,6 +57,15 @@ class StubbornModel:
         if not prompt.format:
             return self.first(prompt)
         return self.second or Reply.of(self.answer)
+
+
+class StoreWithoutCalls(FileSessionStore):
+    """Store on a disk that has no room for calls."""
+
+    async def write(self, session_id: str, change: Change) -> int:
+        if any(tool_calls_of(message) for message in change.messages):
+            raise StorageFailed("save", OSError(28, "No space left on device"))
+        return await super().write(session_id, change)
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +234,26 @@ def test_text_beside_a_call_of_the_second_answer_is_returned(
     answer = stubborn.send_message("Hello!")
     assert call_of(answer).function.name == "walk"
     assert message_of(answer).content == "I walk."
+
+
+@pytest.mark.parametrize("may_call_first", [True, False], ids=["first", "second"])
+def test_text_beside_a_call_that_cannot_be_stored_is_stored(
+    model: StubbornModel, stubborn_stub: StubServer, tmp_path: Path, may_call_first: bool
+) -> None:
+    reply = Reply([Text("I walk."), ToolCalls([ToolCall("walk", {"steps": 3})])])
+    if may_call_first:
+        model.first = lambda _: reply
+    model.second = reply
+    with RunningServer(tmp_path, stubborn_stub.url, with_store(StoreWithoutCalls)) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        with client_of(server) as client:
+            conversation = Conversation(client, stubborn_stub)
+            refusal = conversation.refused(
+                tools=[WALK], tool_choice="required", extra_headers={"X-Mochi-Session": session_id}
+            )
+        *_, answer = server.client.messages(session_id)
+    assert refusal.status_code == 500
+    assert (answer["content"], answer["interrupted"]) == ("I walk.", True)
 
 
 @pytest.mark.parametrize(

@@ -106,15 +106,14 @@ class AnswerAttempts:
     async def forced(self) -> AnswerBuilder:
         """Request an answer that calls a tool.
 
-        If the model only writes text, drop the text and request a call as JSON. The text of the
-        second answer is not published. Raises ``ToolNotCalled`` if this also fails, and other
-        ``MochiError``.
+        If the model only writes text, drop the text and request a call as JSON. Text is published
+        only beside a call. Raises ``ToolNotCalled`` if the second answer contains no call either,
+        and other ``MochiError``.
         """
         names = self._tool_names
         holding = replace(self, _held_events=[])
         answer = await holding._send(may_repeat=True)
         if answer.calls_any(names):
-            self.turn.writer.partial_answer.builder = answer
             holding._publish_held(answer)
             return answer
         self._take_back_reasoning(answer)
@@ -130,7 +129,11 @@ class AnswerAttempts:
         return answer
 
     def _publish_held(self, answer: AnswerBuilder) -> None:
-        """Publish the text that was held back of an answer that calls a tool."""
+        """Publish the text that was held back of an answer that calls a tool.
+
+        An interrupted turn stores the published text.
+        """
+        self.turn.writer.partial_answer.builder = answer
         if answer.take_move():
             self._publish_snapshot(answer)
         elif self._held_events:
