@@ -70,8 +70,7 @@ logger = logging.getLogger(__name__)
 class PolicyApprover(Approver):
     """Approver for agents without a user.
 
-    Calls that need approval under ``policy`` are denied, because its inherited
-    ``obtain_decision`` returns no decision.
+    Calls that need approval under ``policy`` are denied, because it is not ``interactive``.
     """
 
     policy: ToolExecutionPolicy
