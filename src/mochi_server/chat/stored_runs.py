@@ -61,9 +61,8 @@ class StoredRuns:
         run = self._table.find(session_id, run_id)
         if run is not None and run.running:
             return run
-        session = await self._conversations.chats.load(
-            session_id
-        )  # another server may have deleted it
+        # Another server may have deleted the session.
+        session = await self._conversations.chats.load(session_id)
         run = self._table.find(session_id, run_id)  # meanwhile, a turn may have started
         if run is not None and (run.running or run.run_id == run_id):
             return run
@@ -226,7 +225,8 @@ def _result_of(session: ChatSession, turn: StoredTurn) -> TurnResult:
     """Return the result of a stored turn.
 
     It has no messages if the turn has stored no answer, or if the session shows another answer:
-    that before the turn, or another version.
+    that before the turn, or another version. It also has none if a server of version 1.0.0 died
+    during the turn, because that version gave the answers other message IDs.
     """
     stored = session.history[first_answer_index(session.history) :]
     answer_ids = {turn.answer_id}
