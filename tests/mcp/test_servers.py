@@ -433,6 +433,21 @@ def test_exit_is_logged_only_when_a_server_without_stderr_exits(
         until(lambda: "MCP server exited server=hand: it wrote nothing to stderr" in caplog.text)
 
 
+def test_exit_is_logged_if_the_server_closes_its_stdout_before_it_exits(
+    stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fails = ["-S", "-c", "import sys; sys.exit('No API key.')"]
+    # uvloop also passes duplicates of the pipes to the process.
+    closes_stdout = (
+        "import os; os.dup2(os.open(os.devnull, os.O_WRONLY), 1); os.closerange(3, 1024); "
+        f"os.execv({sys.executable!r}, {[sys.executable, *fails]})"
+    )
+    write_mcp(tmp_path, broken={"command": sys.executable, "args": ["-S", "-c", closes_stdout]})
+    with PatientServer(tmp_path, stub.url) as server:
+        assert "it exited without a response" in problems(server.api())["broken"]
+        assert "MCP server exited server=broken: No API key." in caplog.text
+
+
 def test_error_answer_fails_the_call_and_keeps_the_connection(answering: Shared) -> None:
     api = answering.api
     for code in (-32000, -32000, -32600, -32600, -32603, -32603):

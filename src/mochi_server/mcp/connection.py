@@ -236,7 +236,8 @@ async def _read(
 ) -> None:
     """Pass on the messages on a server's stdout. When stdout ends, end the session.
 
-    Before that, wait briefly until the exit is logged. Raises ``MessageTooLarge``.
+    Before that, wait briefly until the exit is logged, because the end of ``incoming`` stops the
+    logging. Raises ``MessageTooLarge``.
     """
     with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         try:
@@ -247,8 +248,8 @@ async def _read(
         except MessageTooLarge:
             session.received_too_much = True
             raise
-    with anyio.move_on_after(_REAP_SECONDS):  # it may not exit, or a child may keep stderr open
-        await exit_logged.wait()
+        with anyio.move_on_after(_REAP_SECONDS):  # it may not exit, or a child may keep stderr open
+            await exit_logged.wait()
     session.end()
 
 
