@@ -52,6 +52,24 @@ def test_file_that_fits_the_window_of_the_modelfile_is_accepted(tmp_path: Path) 
         assert answer["context_window"]["current_window"] == 16384
 
 
+def test_file_that_fits_the_adopted_window_of_a_session_is_accepted_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    model = Model("full", ("completion",), context_length=16384, chars_per_token=3.5)
+    with StubServer(speed=0, models=[model]) as stub:
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            load = {"model": "full", "messages": [], "options": {"num_ctx": 16384}}
+            api.ok(api.http.post(f"{stub.url}/api/chat", json=load))
+            session_id = api.create_session("full")["session_id"]
+            answer = api.send_message(session_id, "Hello!")
+            assert answer["context_window"]["reason"] == "adopted_loaded"
+        with RunningServer(tmp_path, stub.url) as server:
+            file = attached(b"word " * 10_700)
+            answer = server.api().send_message(session_id, "Read.", attachments=[file])
+            assert answer["context_window"]["current_window"] == 16384
+
+
 def test_file_that_does_not_fit_a_manual_window_is_refused_with_its_remedy(
     tmp_path: Path,
 ) -> None:

@@ -272,6 +272,14 @@ async def test_two_failed_windows_limit_the_growth_of_the_window() -> None:
     assert (await decide(registry, info, need=30000)).window == 16384
 
 
+@cases(("previous", "largest"), [("m", 8192), ("other", 7372), (None, 7372)])
+def test_largest_window_includes_the_window_that_a_session_has_for_the_model(
+    previous: str | None, largest: int
+) -> None:
+    config = default_window_config() | {"current_window": 16_384}
+    assert WindowRegistry().largest(model(8192), config, previous) == largest
+
+
 def test_impossible_token_ratios_are_not_learned() -> None:
     estimate = TokenEstimate()
     estimate.observe(PromptSize(40), 5000)

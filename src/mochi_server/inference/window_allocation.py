@@ -88,7 +88,7 @@ class Allocation:
             return self.manual
         if self.model.is_cloud or self.context_length is None:
             return self.context_length
-        return self.windows.largest(self.model)
+        return self.windows.largest(self.model, self.config or {}, self.previous_model)
 
     def is_manual(self, window: int | None) -> bool:
         """Return whether ``window`` is a manual size below the model's maximum."""

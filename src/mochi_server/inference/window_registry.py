@@ -132,13 +132,10 @@ class WindowRegistry:
         """Adjust the window that sessions share, for a prompt that needs ``needed`` tokens."""
         entry = self._entry(model.name)
         window = self._current_window(entry, model)
-        previous = None if previous_model is None else qualified_name(previous_model)
-        is_same_model = previous == qualified_name(model.name)
-        if is_same_model:
-            # The shared window may be smaller than the session's own, after a restart or after a
-            # new session has reset it.
-            own = capped(config.get("current_window") or 0, model.context_length)
-            window = max(window, capped(own, entry.ceiling))
+        # The shared window may be smaller than the session's own, after a restart or after a new
+        # session has reset it.
+        own = _own_window(model, config, previous_model)
+        window = max(window, capped(own, entry.ceiling))
         reason = None
         loaded_manually = loaded in entry.manual
         if loaded is not None and loaded > window and not loaded_manually:
@@ -150,9 +147,9 @@ class WindowRegistry:
             reason = "usage_threshold"
         entry.window = window
         if reason is None:
-            if previous is None:
+            if previous_model is None:
                 reason = self._initial_reason(window, loaded)
-            elif is_same_model:
+            elif qualified_name(previous_model) == qualified_name(model.name):
                 reason = _unchanged_reason(config, window, loaded)
             else:
                 reason = "model_change"
@@ -255,12 +252,19 @@ class WindowRegistry:
         """
         return self._entry(model).window
 
-    def largest(self, model: ModelInfo) -> int:
-        """Return the largest window that a request for a model can have: the largest that this
-        registry chooses, that of the Modelfile, or the present one, such as one that is loaded.
+    def largest(
+        self, model: ModelInfo, config: Mapping[str, Any], previous_model: str | None
+    ) -> int:
+        """Return the largest window that a request can have in a session with the
+        ``context_window_config`` ``config``: the largest that this registry chooses, that of the
+        Modelfile, the present one, or the session's own.
+
+        A larger window with which another program has loaded the model does not count until a
+        request has adopted it.
         """
         of_modelfile = capped(model.num_ctx or 0, model.context_length)
-        return max(max_window(model), of_modelfile, self.size(model.name) or 0)
+        own = _own_window(model, config, previous_model)
+        return max(max_window(model), of_modelfile, self.size(model.name) or 0, own)
 
     def estimate(self, model: str) -> TokenEstimate:
         return self._entry(model).estimate
@@ -372,6 +376,15 @@ def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
     if window is None or not config.get("manual_override"):
         return None
     return within_limits(window, model)
+
+
+def _own_window(model: ModelInfo, config: Mapping[str, Any], previous_model: str | None) -> int:
+    """Return the window that a session already has for a model, or 0 if ``previous_model`` is None
+    or another model.
+    """
+    if previous_model is None or qualified_name(previous_model) != qualified_name(model.name):
+        return 0
+    return capped(config.get("current_window") or 0, model.context_length)
 
 
 def within_limits(window: int, model: ModelInfo) -> int:
