@@ -157,6 +157,25 @@ def test_tokens_never_reach_tools_exports_and_errors(
     assert not any(secret and secret in text for secret in remote.issued)
 
 
+def test_token_in_the_error_of_a_failed_connection_is_masked(
+    stub: StubServer, tmp_path: Path, remote: OAuthMcp, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_mcp(tmp_path, hand=remote.entry)
+    remote.repeats_token = True
+    with PatientServer(tmp_path, stub.url) as server:
+        api = server.api()
+        browse(begin(api))
+        until(lambda: state_of(api) == "failed")
+        assert problems(api)["hand"].endswith("no access with Bearer ***")
+        listed = api.http.get("/mcp/servers").text
+    logged = [
+        record.getMessage() for record in caplog.records if record.name.startswith("mochi_server")
+    ]
+    text = "\n".join([listed, *logged])
+    assert text.count("no access with Bearer ***") >= 2
+    assert not any(token in text for token in remote.access)
+
+
 def test_expired_token_is_refreshed_without_a_user(
     stub: StubServer, tmp_path: Path, remote: OAuthMcp
 ) -> None:

@@ -24,13 +24,15 @@ class OAuthMcp:
     """MCP server on a real socket that requires OAuth. It authorizes each user at once.
 
     `expires_in` is the lifetime of new tokens in seconds. `refuses` lets the user refuse. Requests
-    whose token lacks `scope` are 403.
+    whose token lacks `scope` are 403. If `repeats_token` is set, the answer to each message is an
+    error with its token.
     """
 
     def __init__(self, *, over_sse: bool = False, expires_in: int = 3600) -> None:
         self.expires_in = expires_in
         self.refuses = False
         self.scope = "user"
+        self.repeats_token = False
         self.registered: dict[str, Any] = {}  # clients by ID
         self.codes: dict[str, Any] = {}
         self.access: dict[str, Any] = {}  # valid access tokens
@@ -118,6 +120,12 @@ class OAuthMcp:
             await send({"type": "http.response.start", "status": 403, "headers": headers})
             await send({"type": "http.response.body"})
             return
+        if token is not None and self.repeats_token:
+            message = json.loads((await receive())["body"])
+            error = {"code": -32000, "message": f"no access with {sent}"}
+            answer = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+            await _send_json(send, answer)
+            return
         if scope["type"] != "http" or scope["path"] != "/token":
             await self._app(scope, receive, send)
             return
@@ -146,10 +154,13 @@ class OAuthMcp:
                 "token_type": "Bearer",
                 "expires_in": self.expires_in,
             }
-        headers = [(b"content-type", b"application/json")]
-        status = 200 if is_known else 401
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+        await _send_json(send, answer, status=200 if is_known else 401)
+
+
+async def _send_json(send: Any, answer: dict[str, Any], status: int = 200) -> None:
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
 
 
 class _Provider:

@@ -5,12 +5,17 @@ Other servers of the database read and change the same values.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
 from mochi_server.mcp.config import ServerConfig
 from mochi_server.sessions.store import SecretStore
 from mochi_server.util.text import SecretMasker
+
+_MIN_SECRET_LENGTH = 4
+"""Minimum length of a secret that is masked. Masking shorter values would make messages unreadable.
+"""
 
 
 @dataclass(frozen=True)
@@ -23,14 +28,28 @@ class Credentials:
     secrets: SecretStore
     key: str
     masker: SecretMasker
-    """Masker of the tokens that this process has read."""
+    """Masker of the server's secrets in ``mcp.json``, and of the tokens that this process has read.
+    """
+    token_masker: SecretMasker
+    """Masker of these tokens only, for results of tools."""
 
     @classmethod
     def of(cls, name: str, config: ServerConfig, secrets: SecretStore) -> "Credentials":
         url = getattr(config, "url", "")
         digest = sha256(f"{name}\n{url}".encode())
         key = digest.hexdigest()[:32]
-        return cls(secrets, key, SecretMasker(()))
+        configured = []
+        for value in config.secrets():
+            if len(value) >= _MIN_SECRET_LENGTH:
+                configured.append(value)
+        masker = SecretMasker(configured)
+        token_masker = SecretMasker(())
+        return cls(secrets, key, masker, token_masker)
+
+    def mask_tokens(self, tokens: Iterable[str]) -> None:
+        """Mask these tokens, too."""
+        self.masker.add(tokens)
+        self.token_masker.add(tokens)
 
     async def load(self) -> bytes:
         """Return the stored record as JSON, or an empty object."""

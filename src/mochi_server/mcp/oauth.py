@@ -142,7 +142,7 @@ class _StoredTokensProvider(OAuthClientProvider):
         return (await self._load()).tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        self._credentials.masker.add(_secrets_of(tokens))
+        self._credentials.mask_tokens(_secrets_of(tokens))
         record = _Record(
             tokens=tokens,
             expires_at=self.context.token_expiry_time,
@@ -166,7 +166,7 @@ class _StoredTokensProvider(OAuthClientProvider):
             record = _Record.model_validate_json(await self._credentials.load())
         except ValidationError:  # a damaged file
             return _Record()
-        self._credentials.masker.add(_secrets_of(record.tokens))
+        self._credentials.mask_tokens(_secrets_of(record.tokens))
         return record
 
     async def _save(self, record: _Record) -> None:

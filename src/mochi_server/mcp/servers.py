@@ -29,7 +29,6 @@ from mochi_server.tools.loader import Problem
 from mochi_server.util.imports import import_in_thread
 from mochi_server.util.schema_checks import SchemaChecks
 from mochi_server.util.tasks import start_in
-from mochi_server.util.text import SecretMasker
 
 if TYPE_CHECKING:
     from mochi_server.mcp.connection import McpConnection
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
 _RELIST_DELAY_SECONDS = 0.2
 """Delay before the tools are listed again, so that a burst of change notifications causes one
 request.
-"""
-_MIN_SECRET_LENGTH = 4
-"""Minimum length of a secret that is masked. Masking shorter values would make messages unreadable.
 """
 
 _WITHOUT_STREAMABLE_HTTP = (400, 404, 405)
@@ -78,8 +74,6 @@ class McpServer:
         self._cwd: str | None = None
         if isinstance(config, LocalServer) and config.cwd:
             self._cwd = str(directory / config.cwd)
-        secrets = [value for value in config.secrets() if len(value) >= _MIN_SECRET_LENGTH]
-        self._secrets = SecretMasker(secrets)
         self.session = self.new_session()
         self._tasks: set[asyncio.Future[Any]] = set()
         self._calls = 0
@@ -132,23 +126,19 @@ class McpServer:
             if send is None:
                 raise ToolRaised(f"the MCP server {self.name} cannot be reached: {session.problem}")
             content = await send(tool, arguments)
-            return replace(content, text=self.credentials.masker.mask(content.text))
+            return replace(content, text=self.credentials.token_masker.mask(content.text))
         except ToolRaised as error:
-            raise ToolRaised(self._masked(str(error))) from None
+            raise ToolRaised(self.credentials.masker.mask(str(error))) from None
         finally:
             self._calls -= 1
             if self._is_retired and not self._calls:
                 self._spawn(self.aclose())
 
-    def _masked(self, text: str) -> str:
-        """Return a text of the server without the secrets of its configuration and its tokens."""
-        masked: str = self.credentials.masker.mask(self._secrets.mask(text))
-        return masked
-
     def new_session(self) -> McpSession:
         """Return the state of a new connection."""
         is_remote = isinstance(self.config, RemoteServer)
-        return McpSession(self.name, self._secrets, self._limits, is_remote=is_remote)
+        masker = self.credentials.masker
+        return McpSession(self.name, masker, self._limits, is_remote=is_remote)
 
     def reconnect(self) -> None:
         """End the connection, and start to connect anew at once."""
@@ -285,16 +275,15 @@ class McpServer:
                 raise
             if isinstance(error, TimeoutError):
                 reason = session.explain(error)
-            shown = self.credentials.masker.mask(session.shown(reason))
             known = self._list_problem
-            self._list_problem = f"its changed tools could not be listed: {shown}"
+            self._list_problem = f"its changed tools could not be listed: {session.shown(reason)}"
             # A list that fails like the previous one is not logged again.
             if self._list_problem != known:
                 logger.warning("MCP tools not listed server=%s: %s", self.name, self._list_problem)
 
     async def _list_tools(self, connection: "McpConnection") -> None:
         self.tools, problems = await connection.tools(self._checks)
-        self._tool_problems = [self._masked(problem) for problem in problems]
+        self._tool_problems = self.credentials.masker.mask(problems)
         self.has_inherited_tools = False
         self._list_problem = None
         logger.info("MCP tools listed server=%s count=%d", self.name, len(self.tools))
