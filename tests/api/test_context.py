@@ -726,6 +726,30 @@ def test_simultaneous_turns_reduce_the_window_once(api: Api, stub: ModelStub) ->
         assert [answer["context_window"]["current_window"] for answer in answers] == [8192] * number
 
 
+def test_turn_that_fails_after_the_retry_of_another_turn_begins_below_its_window(
+    api: Api, stub: ModelStub
+) -> None:
+    def resolve(prompt: Prompt) -> Reply:
+        if prompt.options["num_ctx"] < 4096:
+            return Reply.of("Fine.")
+        gate = gates[prompt.user_text]
+        return Reply([gate, Failure("cudaMalloc failed: out of memory")])
+
+    gates = {"first": Gate(), "second": Gate()}
+    model = stub.add_model(resolve, out_of_memory_above=5000)
+    first_id, second_id = (api.create_session(model)["session_id"] for _ in range(2))
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(api.stream_message, first_id, "first")
+        stub.wait_for(lambda _: windows(stub) == [8192, 4096])
+        second = pool.submit(api.stream_message, second_id, "second")
+        stub.wait_for(lambda _: windows(stub) == [8192, 4096, 4096])
+        gates["first"].open()
+        assert types_of(first.result()) == ["error", "done"]
+        gates["second"].open()
+        (complete,) = of_type(second.result(), "message_complete")
+    assert complete["context_window"]["current_window"] == 2048
+
+
 def test_simultaneous_refusals_enlarge_the_window_once(api: Api, stub: ModelStub) -> None:
     def resolve(prompt: Prompt) -> Reply:
         is_small = prompt.options["num_ctx"] <= 8192

@@ -263,6 +263,13 @@ async def test_failure_of_the_smallest_window_ends_the_limit() -> None:
     assert (await decide(registry, info, need=7000)).window == 16384
 
 
+async def test_failed_window_that_no_session_has_chosen_is_halved() -> None:
+    registry, info = registry_with_models(m=8192), model(40960)
+    decision = await registry.decide_without_session(info, 100)
+    assert registry.step_down(info, decision.window)
+    assert registry.size("m") == 4096
+
+
 async def test_two_failed_windows_limit_the_growth_of_the_window() -> None:
     registry, info = WindowRegistry(), model(131072)
     await decide(registry, info, need=30000)

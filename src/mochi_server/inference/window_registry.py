@@ -214,11 +214,12 @@ class WindowRegistry:
 
         The failed window can be smaller than that of the model, and None means that of the model.
 
-        If the smallest window has failed, or the model has no window, reset the window, remove its
+        If the smallest window has failed, or no window is known, reset the window, remove its
         ceiling and return False.
         """
         entry = self._entry(model.name)
-        window = entry.window or 0
+        # A model without a window begins with its ceiling at most.
+        window = entry.window or entry.ceiling or failed_window or 0
         failed = failed_window or window
         if min(window, failed) < 2 * MIN_WINDOW:
             entry.window = None
