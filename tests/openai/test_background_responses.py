@@ -562,3 +562,33 @@ def test_response_of_a_parked_turn_is_in_progress_while_its_server_shuts_down(
         server.call(turns.table.suspended(session, run_id).release_clients)
         response = client.responses.retrieve(f"resp_{session}_1_{run_id}")
         assert (response.status, response.error, response.output) == ("in_progress", None, [])
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_response_is_in_progress_after_its_clients_were_released(
+    tmp_path: Path, stub: StubServer, streams: bool
+) -> None:
+    """The turn goes on at the next server, also if a client has decided during the shutdown."""
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, stub.url, park_seconds=0) as server, client_of(server) as client:
+        api = server.client
+        session = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+        headers = {"X-Mochi-Session": session}
+        started: Any = start(client, instruct(calls("look")), headers, stream=streams)
+        first: Any = next(started).response if streams else started
+        services = server.app.state.services
+        turns = services.turns
+        run_id = first.id.split("_")[-1]
+        until(lambda: turns.table.suspended(session, run_id) is not None)
+        server.call(turns.shutdown.set)
+        server.call(turns.table.suspended(session, run_id).release_clients)
+        if streams:
+            list(started)
+        until(lambda: not services.responses._running)
+        response = client.responses.retrieve(first.id)
+        assert (response.status, response.error, response.output) == ("in_progress", None, [])
+        (waiting,) = api.ok(api.http.get(f"/chat/{session}/confirmations"))["confirmations"]
+        decision = {"confirmation_id": waiting["confirmation_id"], "approved": True}
+        api.ok(api.http.post(f"/chat/{session}/confirm-tool", json=decision), 202)
+        response = client.responses.retrieve(first.id)
+        assert (response.status, response.error, response.output) == ("in_progress", None, [])

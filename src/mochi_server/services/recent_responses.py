@@ -36,10 +36,13 @@ class RecentValues:
 
         A value that exceeds the limit is not stored.
         """
-        key = current_owner(), value_id
-        self._values.pop(key, None)
+        self.remove(value_id)
         with suppress(ValueError):
-            self._values[key] = value
+            self._values[current_owner(), value_id] = value
+
+    def remove(self, value_id: str) -> None:
+        """Remove a value, if it is known."""
+        self._values.pop((current_owner(), value_id), None)
 
     def get(self, value_id: str) -> bytes | None:
         """Return a value, or None if it is unknown."""
@@ -98,6 +101,10 @@ class RecentResponses:
         """Store a response, or replace the earlier state of it."""
         self._responses.add(response["id"], orjson.dumps(response, default=str))
         self.add_items(response)
+
+    def forget(self, response_id: str) -> None:
+        """Remove a response, which is then read from its session."""
+        self._responses.remove(response_id)
 
     def add_items(self, response: Json) -> None:
         """Store the output items so far of a response without a session."""

@@ -26,10 +26,10 @@ class ResponseEncoder(BlockEncoder):
     """Encoder of a run as events of the Responses API.
 
     ``fields`` are the fields of the response that are known before the run: its ID and the repeated
-    fields of the request. ``response`` is the response so far. ``known`` stores it at its end. On a
-    disconnect, ``known`` stores the items so far, unless the response is in the background.
-    ``notices`` are added to the notices of the run. ``functions`` are the functions of the client,
-    by the names that the model sees.
+    fields of the request. ``response`` is the response so far. ``known`` stores it at its end, or
+    forgets it if the turn goes on at another server. On a disconnect, ``known`` stores the items so
+    far, unless the response is in the background. ``notices`` are added to the notices of the run.
+    ``functions`` are the functions of the client, by the names that the model sees.
     """
 
     def __init__(
@@ -113,8 +113,10 @@ class ResponseEncoder(BlockEncoder):
             frames += [self._call(call) for call in part.result.client_tool_calls]
             ending["mochi"] = extra_fields(part, self._notices)
         self.response |= ending
-        if self._known is not None:
+        if self._known is not None and self.run.latest.has_ended:
             self._known.add(self.response)
+        elif self._known is not None:
+            self._known.forget(self.response["id"])
         event = status
         if status == "cancelled":  # OpenAI's API has no event for it
             event = "incomplete"

@@ -116,9 +116,10 @@ async def cancel(services: Services, response_id: str) -> None:
 
 
 async def _running_turn(services: Services, response_id: str) -> Run | None:
-    """Return the run that executes the turn of a response, or None if the turn has ended.
+    """Return the latest run of the turn of a response, or None if the turn has ended.
 
-    The turn can also be suspended. The result is None for a response without a session.
+    The turn can also be suspended, or go on at another server. The result is None for a response
+    without a session.
     """
     match = _ID.fullmatch(response_id)
     if match is None:
@@ -128,7 +129,7 @@ async def _running_turn(services: Services, response_id: str) -> Run | None:
     except SessionNotFound:  # a session of an agent, whose turns are never suspended
         key = services.conversations.agent_chat(match["session"]).run_key
         run = services.turns.table.find(key, match["turn"])
-    if run is not None and run.running and match["turn"] in run.run_ids:
+    if run is not None and not run.has_ended and match["turn"] in run.run_ids:
         return run
     return None
 
@@ -155,8 +156,7 @@ async def _from_session(
     running = await _running_turn(services, response_id)
     run = running or Run(conversation, TurnInput(), [turn_id])
     encoder = ResponseEncoder(run, fields)
-    # A turn that waits goes on, even while its server shuts down.
-    if running is not None or state == "waiting_for_approval":
+    if running is not None:
         return encoder.response
     response = encoder.complete(_answer_parts(answers, plans=is_of_agent))
     match _STATUS.get(state, state):
