@@ -1,7 +1,9 @@
 """Spans of turns by OpenTelemetry's conventions for generative AI."""
 
 import json
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler, SamplingResult
 from opentelemetry.trace import set_tracer_provider
 
-from mochi_stub import Machine, Reply, StubServer, Usage
+from mochi_stub import Durations, Machine, Reply, StubServer, Usage
 from tests.api.test_parked_turns import decide, finish, start
 from tests.mcp.patient_server import PatientServer
 from tests.mcp.test_authorization import authorize
@@ -142,6 +144,22 @@ def test_turn_that_continues_after_a_long_wait_has_the_times_of_its_steps(
     assert turn["start_time"] <= first["start_time"] <= first["end_time"] <= tool["start_time"]
     assert tool["start_time"] <= tool["end_time"] <= last["start_time"]
     assert last["start_time"] <= last["end_time"] <= turn["end_time"]
+
+
+def test_turn_begins_with_its_run_whatever_durations_a_server_reports(
+    tmp_path: Path, exporter: InMemorySpanExporter
+) -> None:
+    reply = replace(Reply.of("Fine."), durations=Durations(total=10**18))
+    with (
+        StubServer(speed=0, resolve=lambda _: reply) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        began = time.time_ns()
+        session_id = server.client.create_session("mochi")["session_id"]
+        server.client.send_message(session_id, "Hello!")
+    (turn,) = (span for span in exporter.get_finished_spans() if span.name == "mochi.turn")
+    assert turn.start_time is not None
+    assert turn.start_time >= began
 
 
 def test_answers_that_are_requested_again_have_spans(

@@ -381,7 +381,8 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
         "mochi.run_id": run.run_id,
         "mochi.outcome": run.state,
     }
-    began = _turn_began(run.result, began)
+    if run.continues is not None:
+        began = _turn_began(run.result, began)
     turn = tracer.start_span("mochi.turn", start_time=began, attributes=attributes)
     if run.failure is not None:
         turn.set_attribute("error.type", run.failure.code)
@@ -396,7 +397,7 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
 
 
 def _turn_began(result: TurnResult, run_began: int) -> int:
-    """Return when a turn began: with its run, or with its first message if the run continues it."""
+    """Return when a continued turn began: with its first message, or at the latest with its run."""
     messages = _messages_by_time(result)
     if not messages:
         return run_began
