@@ -48,7 +48,12 @@ class ThreadedServer:
     """
 
     def __init__(self, **settings: Any) -> None:
-        own_defaults = {"port": 0, "summarization_enabled": False}
+        own_defaults = {
+            "port": 0,
+            "summarization_enabled": False,
+            # Without a value, the setting would follow `OLLAMA_HOST`.
+            "ollama_host": MochiServerSettings.model_fields["ollama_host"].default,
+        }
         values = GivenSettings(**own_defaults | settings)
         self._listener = listen(values.host, values.port)
         host, port = self._listener.getsockname()[:2]

@@ -70,6 +70,15 @@ def test_environment_does_not_change_settings(
     assert (tmp_path / "test").exists()
 
 
+def test_environment_does_not_change_the_address_of_ollama(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "http://127.0.0.1:9")
+    with ThreadedServer(data_dir=str(tmp_path)) as server:
+        (host,) = server.client.list_hosts()
+    assert host["url"] == "http://localhost:11434"
+
+
 def test_own_agents_have_their_sessions_beside_them(tmp_path: Path, mochi_stub: Any) -> None:
     """Settings that a test does not give follow those that it gives, as on the command line."""
     agents = str(tmp_path / "mine")
