@@ -20,6 +20,7 @@ from mochi_stub.config import validate_config
 from mochi_stub.reply import Cut, Failure, Text, Usage
 from mochi_stub.server import ScriptedStub
 from tests.cli.commands import run_here
+from tests.support.agents import write_agent
 from tests.support.cases import cases
 from tests.support.process import run
 from tests.support.tools import write_tools
@@ -570,6 +571,41 @@ def test_replay_repeats_the_decision_after_a_call_without_one(recorder: Recorder
     scenario = recorder.export(recorder.record(turns, "always_confirm"))
     assert replayed(scenario) == "turn 1: equal\nturn 2: equal\nturn 3: equal\n"
     assert check(scenario) == ""
+
+
+def test_replay_does_not_approve_a_call_whose_arguments_the_user_corrected(
+    recorder: Recorder,
+) -> None:
+    calls = [ToolCall("find_person", {"name": name}) for name in ("Ana", "Bo")]
+    corrected = {"approved": True, "arguments": {"name": "Cleo"}}
+    turns = [("One", [*calls, "Found."], [corrected, {"approved": True}])]
+    scenario = recorder.export(recorder.record(turns, "always_confirm"), "--mask", "Cleo")
+    assert "Cleo" not in scenario.with_suffix(".recorded.yaml").read_text()
+    assert check(scenario) == ""
+    text = replayed(scenario)
+    assert "+  content: The user denied this call." in text.splitlines()
+    assert "Ana lives" not in text
+
+
+def test_replay_does_not_approve_a_call_of_an_agent(recorder: Recorder, tmp_path: Path) -> None:
+    """The user's approval is that of the later call in the session."""
+    write_agent(
+        tmp_path,
+        helper='def find_person(name: str) -> str:\n    """Find."""\n    return "Secret"\n',
+        __init__='from .helper import find_person\n__all__ = ["find_person"]\n',
+    )
+    task = ToolCall("agent", {"agent": "helper", "instruction": "Find Ana."})
+    call = ToolCall("find_person", {"name": "Ana"})
+    replies: list[Any] = [task, "I find Ana.", call, "Denied.", call, "Found."]
+    turns = [("One", replies, [{"approved": False}, {"approved": True}])]
+    agents = {"enabled_agents": ["helper"]}
+    recorder.export(recorder.record(turns, "always_confirm", agent_settings=agents))
+    with recorder.stub as stub:
+        stub.script(*replies)
+        code, text = run_here("replay", "scenario.yaml", "--ollama-host", stub.url, cwd=tmp_path)
+    assert code == 0
+    assert "Secret" not in text
+    assert "+  success: false" not in text
 
 
 def test_check_repeats_the_decision_after_a_refused_repetition(recorder: Recorder) -> None:

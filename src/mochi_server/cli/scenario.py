@@ -152,8 +152,8 @@ def differences(recorded: Json, client: MochiClient, *, runs_tools: bool = False
     Yield for each turn how it differs from the recorded one, or "".
 
     ``runs_tools`` says that the server has the user's tools. Then only calls that the user approved
-    are approved. Calls of recorded tools run nothing, so they are approved if the user did not deny
-    them.
+    with the model's arguments are approved, and no calls of agents. Calls of recorded tools run
+    nothing, so they are approved if the user did not deny them.
     """
     session_id = client.create_session(**recorded["session"])["session_id"]
     for turn in recorded["turns"]:
@@ -231,13 +231,14 @@ def recorded_tool(name: str, results: Iterable[Json]) -> Tool:
 def _user_decisions(results: Iterable[Json]) -> list[_NamedDecision]:
     """Return the decisions about recorded calls that needed the user's approval.
 
-    If the user did not decide in time, the decision is a denial.
+    If the user did not decide in time or changed the arguments, the decision is a denial.
     """
     decisions = []
     for result in results:
         decided_by = result.get("decided_by")  # missing in recordings of earlier versions
         if decided_by is not None:
-            decision = _decision_of(result, approved=decided_by == "user")
+            approved = decided_by == "user" and "arguments" not in result
+            decision = _decision_of(result, approved=approved)
             decisions.append((result["tool"], decision))
     return decisions
 
@@ -268,8 +269,11 @@ def _decision_of(result: Json, *, approved: bool) -> Decision:
 def _decide(decisions: list[_NamedDecision], call: ToolConfirmationRequired) -> Decision:
     """Remove and return the next decision about the tool of a call.
 
-    Deny a call without a decision.
+    Deny a call without a decision. A call of an agent has none, because only the calls of the
+    session are recorded.
     """
+    if call.agent_name is not None:
+        return {"approved": False}
     for position, (name, decision) in enumerate(decisions):
         if name == call.tool_name:
             del decisions[position]
@@ -297,15 +301,10 @@ def turns_of(
         elif turns and message["role"] == "assistant":
             turns[-1]["replies"].append(_reply(message, mask, answer_mask))
         elif turns and message.get("tool_name"):
-            name = message["tool_name"]
-            content = message["content"].removeprefix(f"{name} failed: ")
-            result = {
-                "tool": name,
-                "success": message.get("success", True),
-                "content": _masked_result(content, mask),
-            }
+            result = _result(message, mask)
+            name = result["tool"]
             decided_by = message.get("decided_by")
-            if decided_by == "user" and not content.startswith(DENIED):
+            if decided_by == "user" and not result["content"].startswith(DENIED):
                 approved.add(name)
             has_run = bool(message.get("execution_time"))
             if decided_by == "policy" and has_run and name in approved:
@@ -317,6 +316,20 @@ def turns_of(
         if not turn["replies"] or "tool_calls" in turn["replies"][-1]:
             turn["replies"].append({"type": "error"})
     return turns
+
+
+def _result(message: Json, mask: Masking) -> Json:
+    """Return the result of a tool call. It has ``arguments`` if the user changed them."""
+    name = message["tool_name"]
+    content = message["content"].removeprefix(f"{name} failed: ")
+    result = {
+        "tool": name,
+        "success": message.get("success", True),
+        "content": _masked_result(content, mask),
+    }
+    if "arguments" in message:
+        result["arguments"] = mask(message["arguments"])
+    return result
 
 
 def _masked_result(content: str, mask: Masking) -> str:
@@ -368,7 +381,7 @@ def _compared(turn: Json) -> Json:
         fields = {name: reply[name] for name in _COMPARED if name in reply}
         compared[f"answer {number}"] = fields
     for number, result in enumerate(turn["tools"], 1):
-        known = {key: value for key, value in result.items() if key != "decided_by"}
+        known = {key: result[key] for key in ("tool", "success", "content")}
         compared[f"result {number}"] = known
     for name, (kind, key) in _FIGURES.items():
         figures = [reply.get(kind, {}).get(key) for reply in turn["replies"]]
