@@ -140,6 +140,18 @@ def test_background_response_can_be_cancelled(
     assert client.responses.cancel(started.id) == cancelled == client.responses.retrieve(started.id)
 
 
+def test_repeated_request_has_the_same_background_response(
+    server: RunningServer, client: openai.OpenAI, caplog: pytest.LogCaptureFixture
+) -> None:
+    session_id = server.client.create_session("mochi")["session_id"]
+    headers = {"X-Mochi-Session": session_id, "Idempotency-Key": "once"}
+    started, again = (start(client, "hold", headers) for _ in range(2))
+    assert again.id == started.id
+    assert client.responses.cancel(started.id).status == "cancelled"
+    assert client.responses.retrieve(started.id).status == "cancelled"
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
 @IN_SESSION
 def test_stream_of_a_cancelled_response_ends_with_an_event_of_openai(
     client: openai.OpenAI, headers: dict[str, str]

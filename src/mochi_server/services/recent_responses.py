@@ -120,9 +120,12 @@ class RecentResponses:
         return response
 
     def add_background(self, response_id: str, response: BackgroundResponse) -> None:
-        """Add a response in the background, until it is complete."""
+        """Add a response in the background, until it is complete.
+
+        A repeated request adds its response again.
+        """
         self._running[response_id] = response
-        response.completion.add_done_callback(lambda _: self._running.pop(response_id))
+        response.completion.add_done_callback(lambda _: self._running.pop(response_id, None))
 
     async def stop(self, response_id: str) -> None:
         """Stop a response in the background, if it is running, and wait until it is complete."""
