@@ -294,6 +294,18 @@ def test_command_without_an_action_names_the_actions(
     assert f"required: {actions}" in capsys.readouterr().err
 
 
+def test_name_of_a_key_of_the_settings_is_refused_before_the_database_is_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise each worker would report it with a traceback."""
+    write_keys(path, **{"key-1": {}})
+    monkeypatch.setenv("MOCHI_API_KEYS", "a")
+    monkeypatch.setenv("MOCHI_STORE_URL", "postgresql://127.0.0.1:9/none")
+    assert main(["--workers", "2", "--data-dir", str(path.parent)]) == 1
+    message = f"mochi-server: {path}: 'key-1' is the name of a key of MOCHI_API_KEYS."
+    assert capsys.readouterr().err.startswith(message)
+
+
 def test_server_without_its_keys_file_does_not_start(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

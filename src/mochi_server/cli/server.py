@@ -29,7 +29,7 @@ from mochi_server.cli.banner import startup_banner
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, prepare_store
 from mochi_server.ollama.endpoint import parse_endpoint
-from mochi_server.services.keys import read_keys
+from mochi_server.services.keys import KeyRing
 from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry import logging as logs
 from mochi_server.util.net import server_url
@@ -68,8 +68,8 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     read or the database cannot be migrated, ``DirectoryInUse`` if another process uses the
     sessions, and ``KeysFileInvalid``.
     """
-    if settings.keys_path is not None:
-        read_keys(settings.keys_path)  # raises KeysFileInvalid before workers start
+    keys = [key.get_secret_value() for key in settings.api_keys]
+    KeyRing(keys, settings.keys_path)  # raises KeysFileInvalid before workers start
     settings, generated_key = with_key(settings, insecure=insecure)
     _configure_log(settings)
     if settings.store_url:
