@@ -188,12 +188,18 @@ def test_decision_during_a_shutdown_is_stored_for_the_next_server(tmp_path: Path
                 late.ok(late.http.post(f"/chat/{decided}/confirm-tool", json=decision), 202)
                 again = late.http.post(f"/chat/{decided}/confirm-tool", json=decision)
                 assert error_of(again) == (409, "CONFIRMATION_RESOLVED")
-                with late.http.stream("GET", f"/chat/{stopped}/stream") as attached:
+                with command.api().http.stream("GET", f"/chat/{stopped}/stream") as attached:
+                    assert late.ok(late.http.post(f"/chat/{stopped}/stop"))["state"] == "stopped"
                     assert types_of(list(read_events(attached))) == [
-                        ASKED
-                    ]  # a client resumes it at the next server
-                assert late.ok(late.http.post(f"/chat/{stopped}/stop"))["state"] == "stopped"
-                gate.open()
+                        ASKED,
+                        "tool_result",
+                        "stopped",
+                        "done",
+                    ]
+                with command.api().http.stream("GET", f"/chat/{decided}/stream") as attached:
+                    gate.open()
+                    # A client resumes it at the next server.
+                    assert types_of(list(read_events(attached))) == [ASKED]
                 assert list(events)[-1].type == "done"
             assert command.wait() == 0
         with Command("mochi_server", cwd=tmp_path, **environment(stub, 0)) as command:

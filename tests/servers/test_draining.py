@@ -227,6 +227,33 @@ def test_draining_server_forwards_requests_about_turns(
         server.wait()
 
 
+def test_draining_servers_do_not_wait_for_each_others_suspended_turns(
+    database: str, tmp_path: Path
+) -> None:
+    """Each forwards the stream of a turn that waits for approval at the other one."""
+    write_tools(tmp_path, TOOLS)
+    ask = {"message": instruct(calls("note", text="x"), words(2)), "background": True}
+    with StubServer(speed=0) as stub, ExitStack() as stack:
+        servers = [stack.enter_context(serving(stub, database, tmp_path)) for _ in range(2)]
+        streams = []
+        for server, other in zip(servers, reversed(servers), strict=True):
+            api = server.api
+            tools = {"tool_settings": {"tools": ["note"]}}
+            session_id = api.create_session("mochi", **tools)["session_id"]
+            api.ok(api.http.post(f"/chat/{session_id}", json=ask), 202)
+            opened = other.command.api().http.stream("GET", f"/chat/{session_id}/stream")
+            stream = read_events(stack.enter_context(opened))
+            assert "tool_call_confirmation_required" in (event.type for event in stream)
+            streams.append(stream)
+        began = time.monotonic()
+        for server in servers:
+            server.command.process.send_signal(signal.SIGTERM)
+        for server in servers:
+            assert server.command.wait() == 0
+        assert time.monotonic() - began < GRACE_SECONDS
+        assert [list(stream) for stream in streams] == [[], []]
+
+
 def _refuses_stream(root: str, session_id: str) -> bool:
     with httpx.stream("GET", f"{root}/api/v1/chat/{session_id}/stream") as response:
         return response.status_code == 503

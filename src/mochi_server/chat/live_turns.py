@@ -107,8 +107,6 @@ class LiveTurns:
         self.summaries.release_turn(run.session_id)
         if turn.state == "waiting_for_approval" and turn.due is not None:
             self.due.add(run.session_id, turn.due)
-        if self.shutdown.is_set():
-            run.release_clients()
 
     def _end(self, run: Run, result: TurnResult) -> None:
         state = run.control.state_after(result.failure, cancelled=result.cancelled)

@@ -115,7 +115,7 @@ class TurnService:
             shutdown=self.shutdown,
         )
         self.table = self._live.table
-        self._runs = StoredRuns(conversations, self.table, self.shutdown)
+        self._runs = StoredRuns(conversations, self.table, self.ending)
         self._stored = StoredTurns(
             conversations=conversations,
             live=self._live,
@@ -469,6 +469,8 @@ class TurnService:
         with anyio.move_on_after(self._shutdown_grace):
             while self.table.tasks():
                 await asyncio.wait(self.table.tasks())
+            # Two servers that shut down may forward such streams to each other.
+            self._end_suspended_streams()
             # From now on, no further request is forwarded that could delay the end.
             self.turns_ended = True
             while self.forwarded:
@@ -476,7 +478,8 @@ class TurnService:
         await self.end_all()
 
     async def end_all(self) -> None:
-        """Suspend the turns that wait for approval, and end the others.
+        """Suspend the turns that wait for approval, end the others, and then end the streams of
+        suspended turns.
 
         A background turn continues at the next server, and the partial answer of any other turn is
         stored. Forwarded requests are aborted.
@@ -489,6 +492,7 @@ class TurnService:
         tasks = self.table.tasks()
         if tasks:
             await asyncio.wait(tasks)
+        self._end_suspended_streams()
 
     def abort_all(self, session_ids: Collection[str]) -> None:
         """Cancel the turns of the given sessions, because other servers have taken these sessions
@@ -499,15 +503,15 @@ class TurnService:
                 run.suspend_or_cancel(errors.SessionTaken(run.session_id))
 
     def _close(self) -> None:
-        """Refuse new turns, suspend those that wait for approval now or later, and end the streams
-        of suspended turns.
-        """
+        """Refuse new turns, and suspend those that wait for approval now or later."""
         self.shutdown.set()
         for starting in self._starting:
             starting.cancel()
         self._approvals.suspend_seconds = 0
         for run in self.table.running():
             run.control.suspend()
+
+    def _end_suspended_streams(self) -> None:
         for run in self.table.all_suspended():
             run.release_clients()
 

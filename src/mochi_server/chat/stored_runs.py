@@ -41,13 +41,11 @@ _LOST_EVENTS = 1 << 30
 class StoredRuns:
     """Source of the runs of stored turns."""
 
-    def __init__(
-        self, conversations: Conversations, table: RunTable, shutdown: anyio.Event
-    ) -> None:
-        """``shutdown`` is set when this server shuts down, and so continues no turns."""
+    def __init__(self, conversations: Conversations, table: RunTable, ending: anyio.Event) -> None:
+        """``ending`` is set when a shutdown ends the turns and streams of this server."""
         self._conversations = conversations
         self._table = table
-        self._shutdown = shutdown
+        self._ending = ending
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with ``run_id``, or a later run of its turn.
@@ -101,7 +99,7 @@ class StoredRuns:
         if turn.waiting is not None:  # else the turn is about to continue
             run.publish([announcement(turn.waiting)])
         self._table.suspend(run)
-        if self._shutdown.is_set():
+        if self._ending.is_set():
             run.release_clients()
         return run
 
