@@ -1968,10 +1968,25 @@ export interface components {
             content: string | (components["schemas"]["TextPart"] | components["schemas"]["ToolUseBlock"] | components["schemas"]["ThinkingBlock"] | components["schemas"]["ToolReferenceBlock"] | components["schemas"]["ServerToolBlock"])[];
         };
         /**
+         * AnthropicError
+         * @description Error with a `type` for programs and a `message`.
+         */
+        AnthropicError: {
+            /** Type */
+            type: string;
+            /** Message */
+            message: string;
+            /**
+             * Details
+             * @description Only for a request with `thread`: why the client must repeat it without.
+             */
+            details?: {
+                [key: string]: unknown;
+            } | null;
+        };
+        /**
          * AnthropicErrorEnvelope
          * @description Response body of every error under `/v1/messages`.
-         *
-         *     `error` has a `type` for programs, and a `message`.
          */
         AnthropicErrorEnvelope: {
             /**
@@ -1979,10 +1994,7 @@ export interface components {
              * @constant
              */
             type: "error";
-            /** Error */
-            error: {
-                [key: string]: string;
-            };
+            error: components["schemas"]["AnthropicError"];
             /** Request Id */
             request_id: string;
         };
@@ -3125,6 +3137,11 @@ export interface components {
             thinking?: components["schemas"]["Thinking"] | null;
             /** @description Level of thinking, and format of the answer. */
             output_config?: components["schemas"]["OutputConfig"] | null;
+            /**
+             * Thread
+             * @description Not supported. The client sends whole conversations.
+             */
+            thread?: unknown;
         };
         /**
          * CustomFormat
@@ -4263,6 +4280,11 @@ export interface components {
             thinking?: components["schemas"]["Thinking"] | null;
             /** @description Level of thinking, and format of the answer. */
             output_config?: components["schemas"]["OutputConfig"] | null;
+            /**
+             * Thread
+             * @description Not supported. The client sends whole conversations.
+             */
+            thread?: unknown;
             /**
              * Max Tokens
              * @description Maximum tokens of the answer, with thinking. -1 sets no limit.

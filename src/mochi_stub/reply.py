@@ -75,7 +75,7 @@ class Failure:
 class HttpError(Exception):
     """Exception that becomes an error response.
 
-    `details` are additional fields of OpenAI's error object.
+    `details` are additional fields of the error object. Those that a provider lacks are left out.
     """
 
     def __init__(

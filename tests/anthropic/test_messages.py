@@ -578,3 +578,42 @@ def test_both_key_headers_are_accepted(tmp_path: Path, stub: StubServer) -> None
         ):
             client.messages.create(**request)
         assert caught.value.response.json()["error"]["type"] == "authentication_error"
+
+
+THREAD_DETAILS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+CONTINUE = {"type": "continue", "previous_message_id": "msg_1"}
+
+
+def test_tool_runner_sends_the_whole_conversation(server: RunningServer) -> None:
+    from anthropic import beta_tool
+
+    def look(at: str) -> str:
+        """Look at something."""
+        return f"The {at} is blue."
+
+    with client_of(server) as client:
+        runner = client.beta.messages.tool_runner(
+            model="mochi",
+            max_tokens=1000,
+            tools=[beta_tool(look)],
+            messages=[{"role": "user", "content": instruct(calls("look", at="sky"), words(3))}],
+        )
+        calling, answer = [message.content for message in runner]
+    assert [block.type for block in calling] == ["tool_use"]
+    assert [block.type for block in answer] == ["text"]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+def test_thread_is_refused_with_the_details_that_clients_know(
+    server: RunningServer, path: str
+) -> None:
+    body = {"model": "mochi", "max_tokens": 9, "messages": [USER], "thread": CONTINUE}
+    response = server.client.http.post(f"{server.url}{path}", json=body)
+    error = response.json()["error"]
+    assert (response.status_code, error["type"]) == (400, "invalid_request_error")
+    assert error["details"] == THREAD_DETAILS
+    assert error["message"].startswith("thread: must be left out")
+
+
+def test_null_thread_counts_as_absent(conversation: Conversation) -> None:
+    assert conversation.create(messages=[USER], extra_body={"thread": None}).content

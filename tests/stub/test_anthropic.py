@@ -460,3 +460,32 @@ async def test_concurrent_streams_of_the_async_client_do_not_mix(
             assert answer == f"{hash_sized(text)} {text}"
 
         await asyncio.gather(*(stream_message(f"question {index}") for index in range(number)))
+
+
+def test_tool_runner_sends_the_whole_conversation(client: anthropic.Anthropic) -> None:
+    from anthropic import beta_tool
+
+    def get_weather(city: str) -> str:
+        """Return the weather of a city."""
+        return f"Sunny in {city}."
+
+    runner = client.beta.messages.tool_runner(
+        model="mochi-demo",
+        max_tokens=1000,
+        tools=[beta_tool(get_weather)],
+        messages=[{"role": "user", "content": "Call get_weather for Oslo."}],
+    )
+    calling, answer = [message.content for message in runner]
+    assert [block.type for block in calling if block.type == "tool_use"]
+    assert "Sunny in" in "".join(block.text for block in answer if block.type == "text")
+
+
+def test_thread_is_refused_with_the_details_that_clients_know(module_stub: StubServer) -> None:
+    thread = {"type": "continue", "previous_message_id": "msg_1"}
+    body = {"model": "mochi", "messages": HELLO, "max_tokens": 9, "thread": thread}
+    answer = send_request(module_stub, "POST", "/v1/messages", body)
+    assert answer.status == 400
+    assert answer.json["error"]["details"] == {
+        "error_code": "thread_unsupported_request",
+        "unsupported": ["thread"],
+    }

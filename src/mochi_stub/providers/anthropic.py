@@ -94,7 +94,10 @@ _COUNT_FIELDS = {
     "tools": [_TOOL],
     "tool_choice": tagged("type", {"auto": {}, "any": {}, "tool": {"name!": str}, "none": {}}),
     "thinking": tagged("type", _THINKING),
+    "thread": dict,
 }
+_THREAD_DETAILS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+"""Details by which the official clients know that they must send the whole conversation."""
 _SERVER_TOOLS = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_", "advisor_")
 """Beginnings of the types of tools that Anthropic runs itself. Clients run all other tools."""
 COUNT = schema(_COUNT_FIELDS)
@@ -123,6 +126,8 @@ def to_prompt(body: JsonObject, model: Model) -> Prompt:
         raise HttpError(400, f"'{name}' does not support the Messages API.")
     if body.get("tools") and not model.has_capability("tools"):
         raise HttpError(400, f"'{name}' does not support tool use.")
+    if body.get("thread") is not None:
+        raise HttpError(400, "The stub stores no threads.", details=_THREAD_DETAILS)
     choice = body.get("tool_choice", {"type": "auto"})
     mode = choice["type"]
     _check_budget(body, mode)
@@ -319,9 +324,15 @@ def json_response(
 
 
 def error_response(
-    failure: Failure, ids: SeededIds, *_: object, **_details: object
+    failure: Failure,
+    ids: SeededIds,
+    *_: object,
+    details: JsonObject | None = None,
+    **_fields: object,
 ) -> HttpResponse:
     body = error_body(failure, ids)
+    if details is not None:
+        body["error"]["details"] = details
     headers = pipeline.headers_of(failure)
     return json_response(body, ids, status=failure.status, headers=headers)
 

@@ -1,9 +1,11 @@
 """Errors in the format of Anthropic's Messages API."""
 
 import json
-from typing import Literal
+from typing import Any, Literal
 
-from mochi_server.errors import ContextOverflow, MochiError, ShuttingDown
+from pydantic import Field
+
+from mochi_server.errors import ContextOverflow, MochiError, ShuttingDown, ValidationFailed
 from mochi_server.protocols.openai_errors import http_status
 from mochi_server.schemas.common import Schema
 from mochi_server.telemetry.logging import REQUEST_ID
@@ -19,17 +21,38 @@ _TYPES_BY_STATUS = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+_THREAD_DETAILS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+
+class AnthropicError(Schema):
+    """Error with a `type` for programs and a `message`."""
+
+    type: str
+    message: str
+    details: dict[str, Any] | None = Field(
+        None, description="Only for a request with `thread`: why the client must repeat it without."
+    )
 
 
 class AnthropicErrorEnvelope(Schema):
-    """Response body of every error under `/v1/messages`.
-
-    `error` has a `type` for programs, and a `message`.
-    """
+    """Response body of every error under `/v1/messages`."""
 
     type: Literal["error"]
-    error: dict[Literal["type", "message"], str]
+    error: AnthropicError
     request_id: str
+
+
+class ThreadUnsupported(ValidationFailed):
+    """The request is part of a thread, whose earlier messages Anthropic's API would have stored.
+
+    Anthropic's clients recognize the details, and can send the whole conversation instead.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "thread: must be left out, because this server stores no threads. Send the whole "
+            "conversation, or name a session in the header X-Mochi-Session."
+        )
 
 
 def encode(error: MochiError) -> tuple[int, bytes]:
@@ -42,11 +65,13 @@ def encode(error: MochiError) -> tuple[int, bytes]:
     if isinstance(error, ContextOverflow):
         # Clients shorten the conversation if they find these words.
         message = f"prompt is too long: {message}"
-    body = {
-        "type": "error",
-        "error": {"type": _TYPES_BY_STATUS.get(status, default), "message": message},
-        "request_id": REQUEST_ID.get(),
+    content: dict[str, Any] = {
+        "type": _TYPES_BY_STATUS.get(status, default),
+        "message": message,
     }
+    if isinstance(error, ThreadUnsupported):
+        content["details"] = _THREAD_DETAILS
+    body = {"type": "error", "error": content, "request_id": REQUEST_ID.get()}
     return status, json.dumps(body).encode()
 
 

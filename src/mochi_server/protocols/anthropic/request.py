@@ -9,6 +9,7 @@ from mochi_server.constants import ANSWER_TOKENS
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.answer_request import Effort, think_value
 from mochi_server.protocols.anthropic.blocks import AnyMessage, to_messages
+from mochi_server.protocols.anthropic.errors import ThreadUnsupported
 from mochi_server.protocols.headers import MochiHeaders
 from mochi_server.protocols.schemas import SchemaTextFormat, TextOr, TextPart, TokenLimit
 from mochi_server.protocols.sent_messages import SentMessages
@@ -96,6 +97,7 @@ class ConversationRequest(UnstoredBody):
     output_config: OutputConfig | None = Field(
         None, description="Level of thinking, and format of the answer."
     )
+    thread: Any = Field(None, description="Not supported. The client sends whole conversations.")
 
 
 class CountRequest(ConversationRequest):
@@ -146,8 +148,11 @@ async def parse(
 
     A choice of an omitted tool counts as `auto`.
 
-    Raises ``ValidationFailed`` for an invalid message or choice of a tool.
+    Raises ``ValidationFailed`` for an invalid message or choice of a tool, and
+    ``ThreadUnsupported``.
     """
+    if request.thread is not None:
+        raise ThreadUnsupported
     wanted = request.tool_choice or ToolChoice(type="auto")
     custom = [tool for tool in request.tools or () if tool.type in _CUSTOM]
     omitted = omitted_names(request)
