@@ -274,6 +274,7 @@ class ModelNotFound(MochiError):
             sentences.append(f"To install {model!r}, run `ollama pull {model}`.")
         super().__init__(" ".join(sentences), model=model, **{f"{kind}_models": models})
         self.models = models
+        self.can_embed = can_embed
         self._options: dict[str, Any] = {
             "kind": kind,
             "can_embed": can_embed,
@@ -288,14 +289,16 @@ class ModelNotFound(MochiError):
     def on_hosts(cls, errors: "Mapping[str, ModelNotFound]") -> "ModelNotFound":
         """Return one error for the errors of several hosts, by name.
 
-        It has their models and their names.
+        It has their models, and their names unless one of them has the model only for embeddings.
         """
         models: dict[str, None] = {}
         for error in errors.values():
             models |= dict.fromkeys(error.models)
-        first = next(iter(errors.values()))
+        best = max(errors.values(), key=lambda error: error.can_embed)
         hosts = list(errors)
-        joined = cls(first.details["model"], models=list(models), **first._options)
+        joined = cls(best.details["model"], models=list(models), **best._options)
+        if best.can_embed:
+            return joined
         joined.message += f" No host has it. Install it on one of these hosts: {join_names(hosts)}."
         joined.details["hosts"] = hosts
         return joined

@@ -16,6 +16,8 @@ from tests.support.ports import free_port
 from tests.support.stub import chats
 from tests.support.waiting import until
 
+EMBEDDING = [Model("vectors", capabilities=("embedding",))]
+
 
 def pinned_first(api: Api, name: str) -> str:
     """Return the ID of a session whose prompt the host holds, but which is not pinned any more."""
@@ -227,6 +229,34 @@ def test_host_that_does_not_respond_is_left(start: Start, stubs: list[StubServer
         session_id = api.create_session("mochi")["session_id"]
         api.send_message(session_id, "Hello!")
         assert state_of(api, "a") == "down"
+
+
+def test_embedding_model_is_used_while_one_of_its_hosts_is_down(start: Start) -> None:
+    with StubServer(models=EMBEDDING) as failing, StubServer(models=EMBEDDING) as other:
+        server = start(f"a={failing.url}", f"b={other.url}")
+        api = server.api()
+        body = {"model": "vectors", "input": "Hello!"}
+        api.ok(api.http.post(f"{server.url}/v1/embeddings", json=body))
+        failing.stop()
+        api.ok(api.http.get("/health"))
+        assert state_of(api, "a") == "down"
+        api.ok(api.http.post(f"{server.url}/v1/embeddings", json=body))
+        response = api.http.post("/sessions", json={"model": "vectors"})
+    assert error_of(response) == (404, "MODEL_NOT_FOUND")
+    message = response.json()["error"]["message"]
+    assert message == "Model 'vectors' is an embedding model and cannot chat."
+
+
+def test_embedding_model_of_one_host_is_named_as_such(start: Start) -> None:
+    with StubServer(models=[Model("chat")]) as first, StubServer(models=EMBEDDING) as second:
+        api = start(f"a={first.url}", f"b={second.url}").api()
+        response = api.http.post("/sessions", json={"model": "vectors"})
+    assert error_of(response) == (404, "MODEL_NOT_FOUND")
+    message = response.json()["error"]["message"]
+    assert message == (
+        "Model 'vectors' is an embedding model and cannot chat. Choose one of the chat models: "
+        "chat."
+    )
 
 
 def test_model_that_a_key_may_not_use_is_unknown_while_a_host_is_down(

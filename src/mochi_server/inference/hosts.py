@@ -306,8 +306,8 @@ class Fleet:
     async def find_model(self, name: str) -> ModelInfo:
         """Return the chat model ``name`` of the first host that has it.
 
-        Raises ``ModelNotFound``, or another error if a host that had the model, or each host,
-        fails.
+        Raises ``ModelNotFound``, or another error if each host fails. If a host that had the model
+        fails, raise its error, unless another one has the model only for embeddings.
         """
         return await self._find(name, lambda client: client.find_model(name))
 
@@ -335,11 +335,12 @@ class Fleet:
             self._warn_if_different(f"digests of model {name}", digests)
             first = next(iter(found.values()))
             return replace(first, hosts=self._names_if_several(digests))
+        missing = _missing_on(errors)
+        is_embedding_model = any(error.can_embed for error in missing.values())
         # A host that is left out may still have the model.
         left_out = {host: host.failure for host in self.active if host.failure and host.has(name)}
-        if left_out:
+        if left_out and not is_embedding_model:
             raise no_host_left(left_out)
-        missing = _missing_on(errors)
         if missing:
             raise ModelNotFound.on_hosts(missing)
         raise no_host_left(errors)
