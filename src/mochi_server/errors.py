@@ -341,6 +341,10 @@ class OllamaError(MochiError):
     """Whether Ollama itself reported the error, in its JSON format, and no proxy in front of it."""
 
 
+class OllamaTimeout(OllamaError):
+    """Ollama sent no data before a timeout."""
+
+
 class OllamaBusy(OllamaError):
     """Ollama refused a request because Ollama has too many requests.
 

@@ -95,6 +95,29 @@ def test_turn_goes_to_the_next_host_with_a_status_event(
         assert status["last_host"] == {"name": "b", "reason": "failover"}
 
 
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (Reply([Gate(), Text("late")]), (502, "OLLAMA_ERROR")),
+        (Reply([Failure("model 'mochi' not found", 404)]), (404, "MODEL_NOT_FOUND")),
+    ],
+    ids=["stall", "missing model"],
+)
+def test_hosts_that_stall_or_lack_the_model_are_tried_once(
+    start: Start, reply: Reply, error: tuple[int, str]
+) -> None:
+    with (
+        StubServer(speed=0, resolve=lambda _: reply) as first,
+        StubServer(speed=0, resolve=lambda _: reply) as second,
+    ):
+        hosts = (f"a={first.url}", f"b={second.url}")
+        api = start(*hosts, ollama_stall_timeout_seconds=0.5).api()
+        session_id = api.create_session("mochi")["session_id"]
+        response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
+        assert error_of(response) == error
+        assert (len(chats(first)), len(chats(second))) == (1, 1)
+
+
 def test_lost_host_ends_an_answer_that_has_begun(
     start: Start, holding: GatedStub, stubs: list[StubServer]
 ) -> None:

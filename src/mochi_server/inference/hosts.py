@@ -17,6 +17,7 @@ from mochi_server.errors import (
     ModelNotFound,
     OllamaBusy,
     OllamaError,
+    OllamaTimeout,
     OllamaUnreachable,
 )
 from mochi_server.inference.permitted_models import is_permitted, permitted, request_permitted
@@ -149,6 +150,13 @@ def _has_responded(error: MochiError) -> bool:
     return bool(error.upstream_text) or "upstream_status" in error.details
 
 
+def _is_lost(error: MochiError) -> bool:
+    """Return whether an error shows that the connection to a host failed or broke."""
+    if isinstance(error, ModelNotFound | OllamaTimeout):
+        return False
+    return not _has_responded(error)
+
+
 def _without_text(host: Host, error: MochiError) -> MochiError:
     """Return the error of one request as other requests receive it.
 
@@ -274,13 +282,14 @@ class Fleet:
         return any(results)
 
     async def revived(self, failures: Mapping[Host, MochiError]) -> list[Host]:
-        """Return the hosts that were unreachable and respond again.
+        """Return the hosts that were lost and respond again.
 
-        An only host is not tried again.
+        A host that had a timeout is not lost: the same request would wait as long again. An only
+        host is not tried again.
         """
         if self.is_single:
             return []
-        lost = [host for host, error in failures.items() if not _has_responded(error)]
+        lost = [host for host, error in failures.items() if _is_lost(error)]
         probes = [host.client.is_reachable() for host in lost]
         responses = await asyncio.gather(*probes)
         return [host for host, responds in zip(lost, responses, strict=True) if responds]

@@ -21,6 +21,7 @@ from mochi_server.errors import (
     ModelNotFound,
     OllamaBusy,
     OllamaError,
+    OllamaTimeout,
     OllamaUnreachable,
 )
 from mochi_server.ollama.endpoint import Endpoint
@@ -75,8 +76,8 @@ def translating_errors(endpoint: Endpoint, timeout_advice: str = "") -> Iterator
 
 
 def translate(error: Exception, endpoint: Endpoint, timeout_advice: str = "") -> MochiError:
-    """Return ``OllamaUnreachable`` for a failed connection attempt and ``OllamaError`` for any
-    other error.
+    """Return ``OllamaUnreachable`` for a failed connection attempt, ``OllamaTimeout`` for another
+    timeout, and ``OllamaError`` for any other error.
 
     The message contains the URL of ``endpoint``. That of a timeout ends with ``timeout_advice``.
     """
@@ -98,7 +99,7 @@ def translate(error: Exception, endpoint: Endpoint, timeout_advice: str = "") ->
         reason = _system_reason(error) or "the connection failed or timed out"
         return OllamaUnreachable(host, reason, endpoint.setting)
     if isinstance(error, (*_TIMEOUTS, httpx.TimeoutException)):
-        return OllamaError(
+        return OllamaTimeout(
             f"Ollama at {host} sent no data before the timeout. {timeout_advice}".rstrip()
         )
     if isinstance(error, _INVALID_JSON):
