@@ -188,8 +188,12 @@ IS_STORED = "The message is stored: send the request without `message` to get th
         ),
         (MISBEHAVIOURS["ends in mid-line"][0], "Try again. If it fails again, see Ollama's log."),
         (MISBEHAVIOURS["answers 500"][0], "kaput"),
+        (
+            sends(whole(b'{"error":"model not found"}', status="404 Not Found")),
+            "There is no chat model 'raw'. To install 'raw', run `ollama pull raw`.",
+        ),
     ],
-    ids=["busy", "not JSON", "in a line", "fails"],
+    ids=["busy", "not JSON", "in a line", "fails", "lacks the model"],
 )
 def test_message_of_a_failed_turn_is_not_sent_twice(
     raw_server: RunningServer,

@@ -420,6 +420,7 @@ def test_message_larger_than_any_window_is_refused(api: Api, stub: ModelStub) ->
     events = api.stream_message(session_id, message)
     assert types_of(events) == ["error", "done"]
     assert events[0].data["code"] == "CONTEXT_OVERFLOW"
+    assert "longer context. The message is stored: " in events[0].data["message"]
     assert api.messages(session_id)[0]["content"] == message
     assert error_of(api.http.post(f"/chat/{session_id}")) == (422, "CONTEXT_OVERFLOW")
 

@@ -471,7 +471,9 @@ def test_model_that_refuses_tools_is_named(api: Api, ollama: FakeOllama) -> None
     session_id = api.create_session(MODEL, tool_settings=UNASKED)["session_id"]
     response = api.http.post(f"/chat/{session_id}", json={"message": "Hi!"})
     assert error_of(response) == (422, "TOOLS_NOT_SUPPORTED")
-    assert MODEL in response.json()["error"]["message"]
+    message = response.json()["error"]["message"]
+    assert MODEL in message
+    assert "The message is stored: " in message
 
 
 def test_two_calls_with_one_id_get_two_ids(server: RunningServer, ollama: FakeOllama) -> None:

@@ -17,7 +17,14 @@ from mochi_server.events import ChatEvent, Publish, TurnWarning
 
 logger = logging.getLogger(__name__)
 
-_OLLAMA_FAILURES = (errors.OllamaError, errors.OllamaUnreachable)
+_ANSWER_FAILURES = (
+    errors.ContextOverflow,
+    errors.ModelNotFound,
+    errors.OllamaError,
+    errors.OllamaUnreachable,
+    errors.ToolsNotSupported,
+)
+"""Errors after which the stored message can be answered by another request."""
 
 
 async def execute_run(turn: PreparedTurn, run: Run) -> TurnResult:
@@ -66,7 +73,7 @@ async def execute_turn(
     except Exception as error:
         failure = as_mochi_error(error, writer.conversation.session_id)
         failure.__traceback__ = None  # it refers to this frame
-        if turn.input.retry_advice and isinstance(failure, _OLLAMA_FAILURES):
+        if turn.input.retry_advice and isinstance(failure, _ANSWER_FAILURES):
             failure = failure.with_advice(turn.input.retry_advice)
     if not writer.turn.has_ended:
         state = control.state_after(failure, cancelled=cancelled)

@@ -119,7 +119,7 @@ class TurnInput:
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     interactive: bool = True  # whether clients can approve tool calls
     retry_advice: str = ""
-    """How to get an answer to the stored message if Ollama fails."""
+    """How to get an answer to the stored message if the model gives none."""
     key: str | None = None
     revision: str | None = None
     """Expected revision; if it differs, the turn fails with `SessionConflict`."""
