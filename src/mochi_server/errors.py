@@ -285,6 +285,18 @@ class ModelNotFound(MochiError):
         """Return a copy of this error with other available models."""
         return type(self)(self.details["model"], models=models, **self._options)
 
+    def on_pinned_host(self, host: str, others: Sequence[str]) -> "ModelNotFound":
+        """Return this error for a session that is pinned to ``host``, while ``others`` have the
+        model.
+        """
+        error = self.with_models(self.models)
+        error.message = (
+            f"The session is pinned to the Ollama host {host}, which does not have the chat model "
+            f"{error.details['model']!r}. Set the session's `ollama_host` to null, or to a host "
+            f"that has it: {join_names(others)}."
+        )
+        return error
+
     @classmethod
     def on_hosts(cls, errors: "Mapping[str, ModelNotFound]") -> "ModelNotFound":
         """Return one error for the errors of several hosts, by name.

@@ -294,6 +294,29 @@ def test_agent_uses_the_model_of_its_session_if_the_host_has_no_other(
             assert warnings == (["MODEL_NOT_FOUND"] if name == "a" else [])
 
 
+def test_missing_model_of_a_pinned_session_names_the_hosts_that_have_it(start: Start) -> None:
+    common, left, right = Model("common"), Model("left"), Model("right")
+    with (
+        StubServer(speed=0, models=[common, left]) as one,
+        StubServer(speed=0, models=[common, right]) as two,
+    ):
+        api = start(f"a={one.url}", f"b={two.url}").api()
+        path = f"/sessions/{api.create_session('common')['session_id']}"
+        api.ok(api.http.patch(path, json={"ollama_host": "b"}))
+        api.ok(api.http.patch(path, json={"model": "right", "summary_model": "right"}))
+        for changes in ({"model": "left"}, {"summary_model": "left"}):
+            error = _error(api.http.patch(path, json=changes), 404)
+            assert error["code"] == "MODEL_NOT_FOUND"
+            assert error["message"] == (
+                "The session is pinned to the Ollama host b, which does not have the chat model "
+                "'left'. Set the session's `ollama_host` to null, or to a host that has it: a."
+            )
+        unknown = _error(api.http.patch(path, json={"model": "absent"}), 404)
+        assert unknown["message"].startswith("There is no chat model 'absent'.")
+        freed = api.http.patch(path, json={"summary_model": "left", "ollama_host": None})
+        assert api.ok(freed)["summary_model"] == "left"
+
+
 def test_pin_can_be_removed_while_the_hosts_are_down(start: Start, stubs: list[StubServer]) -> None:
     api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
     session_id = api.create_session("mochi")["session_id"]

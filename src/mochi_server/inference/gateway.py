@@ -223,7 +223,14 @@ class ModelGateway:
         if self._only is None:
             return await self.fleet.find_model(name)
         find = methodcaller("find_model", name)
-        return await request_permitted(self._only.client, name, find)
+        try:
+            return await request_permitted(self._only.client, name, find)
+        except ModelNotFound as missing:
+            try:
+                model = await self.fleet.find_model(name)
+            except MochiError:
+                raise missing from None
+            raise missing.on_pinned_host(self._only.name, model.hosts) from None
 
     def allocate(
         self,

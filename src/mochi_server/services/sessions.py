@@ -159,7 +159,9 @@ class SessionService:
         if host is not None:
             await self._check_host(host)
         if fields.get("summary_model") is not None:
-            await self.gateway.find_model(fields["summary_model"])
+            pin = fields.get("ollama_host", session.metadata.ollama_host)
+            gateway = await self.gateway.pinned(pin)
+            await gateway.find_model(fields["summary_model"])
         elif "summary_model" in fields:
             fields = {**fields, "summarized_by": None}  # it is shown in place of the summary model
         if host is None and fields.keys().isdisjoint({"model", "context_window"}):
