@@ -23,10 +23,13 @@ def test_file_that_does_not_fit_the_largest_window_is_refused(tmp_path: Path) ->
             body = {"message": "Read.", "attachments": [attached(b"word " * 10_000)]}
             response = api.http.post(path, json=body)
             assert error_of(response) == (422, "VALIDATION_ERROR")
-            details = response.json()["error"]["details"]
-            assert details["window"] < 4096 < details["estimated_tokens"]
-            for number in details["window"], details["estimated_tokens"]:
-                assert str(number) in response.json()["error"]["message"]
+            error = response.json()["error"]
+            window, tokens = error["details"]["window"], error["details"]["estimated_tokens"]
+            assert window < 4096 < tokens
+            assert (
+                f"has about {tokens} tokens, an answer needs 64, and the largest context window of "
+                f"model 'small:latest' has {window}."
+            ) in error["message"]
         assert api.messages(session_id) == []
         assert not stored_blobs(server)
         assert not chats(stub)

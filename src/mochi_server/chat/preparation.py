@@ -277,8 +277,8 @@ def _check_attachments(prepared: PreparedTurn, model: ModelInfo) -> None:
         limit = "the session's manual context window"
         advice = errors.MANUAL_WINDOW_ADVICE
     problem = (
-        f"attachments: the message with its files has about {tokens} tokens, and {limit} has "
-        f"{largest}. {advice}"
+        f"attachments: the message with its files has about {tokens} tokens, an answer needs "
+        f"{MIN_ANSWER_TOKENS}, and {limit} has {largest}. {advice}"
     )
     raise errors.ValidationFailed(problem, window=largest, estimated_tokens=tokens)
 
