@@ -202,6 +202,7 @@ def test_file_is_read_as_soon_as_it_is_permitted(tmp_path: Path) -> None:
     ("arguments", "problem"),
     [
         (["add", "ann"], "already has a key 'ann'. Choose another name, or remove"),
+        (["add", "bob", "bob"], ": the name 'bob' is given twice. Choose another name"),
         (["add", "bob", "--turns-per-minute", "0"], "`turns_per_minute` is not a positive number"),
         (["add", "bob", "--policy", "never"], "`policy` is none of always_confirm"),
         (["add", "bob", "--tools", "add numbers"], "`tools` is not a list of names or patterns"),

@@ -83,7 +83,9 @@ def add(path: Path, names: Sequence[str], given: Mapping[str, str] = NO_FIELDS) 
         default = INITIAL_PERMISSIONS
     secrets = []
     for name in names:
-        _check_name(path, name, keys)
+        if names.count(name) > 1:
+            raise KeysFileInvalid(f"the name {name!r} is given twice. Choose another name")
+        _check_name(path, name, content.keys)
         secret = f"mochi_{token_urlsafe(32)}"
         secret_hash = hash_of(secret.encode())
         keys.append({"name": name, "hash": secret_hash, **fields})
