@@ -499,6 +499,16 @@ def test_export_overwrites_no_other_test(recorder: Recorder, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.glob("*tools*.*")] == ["test_tools.py"]
 
 
+def test_export_into_a_missing_folder_is_explained(recorder: Recorder, tmp_path: Path) -> None:
+    session_id = recorder.record([("Hello!", ["Hi."])])
+    recorder.export(session_id)
+    code, text = run_here("export-scenario", session_id, "-o", "no/tools.yaml", cwd=tmp_path)
+    assert (code, text) == (
+        1,
+        "mochi-server: cannot write no/tools.yaml: No such file or directory\n",
+    )
+
+
 def test_replay_approves_only_tools_that_the_user_approved(
     recorder: Recorder, tmp_path: Path
 ) -> None:

@@ -85,7 +85,10 @@ def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
         test: test_text,
     }
     for file, text in files.items():
-        file.write_text(text, "utf-8")
+        try:
+            file.write_text(text, "utf-8")
+        except OSError as error:
+            raise OSError(f"cannot write {file}: {error.strerror}") from error
         print_text(f"wrote {file}")
 
 
