@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mochi_server.util.clock import timestamp
 from mochi_stub import Cut, Gate, Model, Prompt, Reply, StubServer, Text
 from tests.openai.conversation import client_of
 from tests.support.agents import new_agent_chat, work_until, write_agent
@@ -343,6 +345,42 @@ def test_session_has_its_responses_after_a_restart(tmp_path: Path, stub: StubSer
         assert client.responses.retrieve(answered.id).output_text == answered.output_text
         assert client.responses.retrieve(stopped.id).status == "cancelled"
         assert client.responses.cancel(stopped.id).output_text == "one "
+
+
+def test_response_is_the_same_after_a_restart(tmp_path: Path, stub: StubServer) -> None:
+    import openai
+
+    write_tools(tmp_path, TOOLS)
+    tools = {"tools": ["look"], "execution_policy": "never_confirm"}
+    ask: Any = {**LOOK, "name": "ask"}
+    text = instruct(words(1), calls("look"), calls("look", "ask"))
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        session_id = server.client.create_session("mochi", tool_settings=tools)["session_id"]
+        headers = {"X-Mochi-Session": session_id}
+        first: Any = ended(client, start(client, text, headers, tools=[ask]).id)
+        call_id = first.output[-1].call_id
+        result: Any = [{"type": "function_call_output", "call_id": call_id, "output": "blue"}]
+        unstored: Any = {"model": "mochi", "extra_headers": headers, "tools": [ask]}
+        second: Any = client.responses.create(input=result, **unstored)
+        with pytest.raises(openai.BadRequestError, match="background"):
+            client.responses.cancel(second.id)
+        stub.clear_exchanges()
+        stopped = start(client, "hold", headers)
+        stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks for e in all_))
+        until(lambda: time.time() > stopped.created_at + 2)
+        client.responses.cancel(stopped.id)
+        *_, question, _ = server.client.messages(session_id)
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        asked_at = int(timestamp(question["timestamp"]))
+        assert client.responses.retrieve(stopped.id).created_at == asked_at
+        for response in (first, second):
+            again: Any = client.responses.retrieve(response.id)
+            assert again.output == response.output
+            assert again.background is None
+            executed = again.mochi["tool_calls_executed"]
+            assert executed == response.mochi["tool_calls_executed"]
+    names = [call["tool_name"] for call in first.mochi["tool_calls_executed"]]
+    assert (names, second.mochi["tool_calls_executed"]) == (["look", "look"], [])
 
 
 def test_response_without_an_answer_does_not_return_a_later_one(

@@ -19,7 +19,8 @@ from mochi_server.services.recent_responses import BackgroundResponse, RecentRes
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import AGENT_NAME, ChatSession, ends_turn
 from mochi_server.sessions.turn import answer_message_id
-from mochi_server.sessions.types import AssistantMessage
+from mochi_server.sessions.types import AssistantMessage, Message
+from mochi_server.tools.stored_calls import stored_outcomes
 from mochi_server.util.clock import timestamp
 
 _ID = re.compile(r"resp_(?P<session>[0-9a-f]{10})_(?P<start>[0-9]{1,9})_(?P<turn>[0-9a-f]{10})")
@@ -140,14 +141,17 @@ async def _from_session(
     """Return the response that a turn of a session stored, or None if the session has no
     such turn.
     """
-    *_, turn_id = response_id.split("_")
-    answers = _answers(session.history, turn_id)
+    *_, start, turn_id = response_id.split("_")
+    messages = _turn_messages(session.history, turn_id)
+    answers = [message for message in messages if message["role"] == "assistant"]
     state = _stored_state(session, turn_id, answers)
     if state is None:
         return None
-    fields = {"id": response_id, "model": session.model, "store": True, "background": True}
+    fields = {"id": response_id, "model": session.model, "store": True}
+    fields["background"] = None  # the session does not store it
     if answers:
-        fields["created_at"] = int(timestamp(answers[0]["timestamp"]))
+        first = [*session.history[int(start) :], *answers][0]
+        fields["created_at"] = int(timestamp(first["timestamp"]))
         fields["model"] = answers[-1]["model"]
     is_of_agent = conversation.kind == "agent_chat"
     if is_of_agent:
@@ -158,7 +162,9 @@ async def _from_session(
     encoder = ResponseEncoder(run, fields)
     if running is not None:
         return encoder.response
-    response = encoder.complete(_answer_parts(answers, plans=is_of_agent))
+    parts = _answer_parts(answers, plans=is_of_agent)
+    result = TurnResult(stored=messages, outcomes=stored_outcomes(messages))
+    response = encoder.complete([*parts, End(result)])
     match _STATUS.get(state, state):
         case "completed":
             return response
@@ -184,19 +190,29 @@ def _stored_state(
     return "completed" if ends_turn(answers[-1]) else "failed"
 
 
-def _answers(history: History, turn_id: str) -> list[AssistantMessage]:
-    """Return the stored messages of the model in a turn, which are numbered in their IDs."""
-    answers: list[AssistantMessage] = []
-    expected_id = answer_message_id(turn_id, 0)
+def _turn_messages(history: History, turn_id: str) -> list[Message]:
+    """Return the answers of a turn, which are numbered in their IDs, and the results of the tools
+    that the server has run for them.
+    """
+    messages: list[Message] = []
+    answers = 0
+    answer: AssistantMessage | None = None  # the one before the message, if it is of the turn
     for message in history:
-        if message["role"] == "assistant" and message["message_id"] == expected_id:
-            answers.append(message)
-            expected_id = answer_message_id(turn_id, len(answers))
-    return answers
+        if message["role"] == "assistant":
+            answer = None
+            if message["message_id"] == answer_message_id(turn_id, answers):
+                answers += 1
+                answer = message
+                messages.append(message)
+        elif message["role"] == "tool" and answer is not None:
+            is_of_client = message.get("tool_call_id") in answer.get("client_tool_calls", ())
+            if not is_of_client:
+                messages.append(message)
+    return messages
 
 
 def _answer_parts(answers: Sequence[AssistantMessage], *, plans: bool) -> list[Part]:
-    """Return the parts of the answers in a turn.
+    """Return the text and the reasoning of the answers in a turn as parts.
 
     ``plans`` states whether they are from an agent. The first one is its plan, and the only
     reasoning.
@@ -215,4 +231,4 @@ def _answer_parts(answers: Sequence[AssistantMessage], *, plans: bool) -> list[P
             if content:
                 parts.append(part_class(content, is_separate=part_class in seen))
                 seen.add(part_class)
-    return [*parts, End(TurnResult(stored=answers))]
+    return parts

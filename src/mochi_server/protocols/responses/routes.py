@@ -139,7 +139,7 @@ async def cancel_response(response_id: str, services: ServicesDep) -> Response:
     """Cancel a response in the background, and keep its text. If it has ended, return it."""
     # This raises ResponseNotFound for the responses of other owners, too.
     response = await retrieval.find_response(services, response_id)
-    if not response["background"]:
+    if response["background"] is False:  # it is unknown after a restart
         raise ValidationFailed.at(
             "response_id", "only a response with `background` can be cancelled"
         )
