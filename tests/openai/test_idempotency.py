@@ -69,6 +69,16 @@ def test_repeated_request_gets_the_same_answer(requests: Requests) -> None:
     assert len(requests.stored()) == 2
 
 
+@pytest.mark.parametrize("option", [{"temperature": 0.2}, {"max_tokens": 3}, {"think": True}])
+def test_repeated_request_with_another_option_gets_the_same_answer(
+    requests: Requests, option: dict[str, Any]
+) -> None:
+    first = requests.send("Hello!").json()
+    second = requests.send("Hello!", **option).json()
+    assert second["choices"] == first["choices"]
+    assert len(requests.stored()) == 2
+
+
 def test_repeated_request_joins_the_running_turn_of_an_agent(tmp_path: Path) -> None:
     gate = Gate()
     write_agent(tmp_path)

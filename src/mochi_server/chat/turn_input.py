@@ -138,16 +138,15 @@ class TurnInput:
         return first_answer_index(messages)
 
     def is_same_request(self, other: "TurnInput") -> bool:
-        """Return whether the message, its blobs, the model and the generation options are equal.
+        """Return whether the message, its blobs and the model are equal.
 
-        Other fields, such as the tools and the results, are not compared.
+        Other fields, such as the options, the tools and the results, are not compared.
         """
         return (
             qualified_name(self.model or "") == qualified_name(other.model or "")
             and self.text == other.text
             and self.images == other.images
             and self.attachments == other.attachments
-            and self.generation == other.generation
         )
 
     @property
