@@ -95,7 +95,7 @@ def test_background_stream_is_refused(api: Api) -> None:
         f"/chat/{session_id}/stream", json={"message": "Hi", "background": True}
     )
     assert error_of(response) == (422, "VALIDATION_ERROR")
-    assert response.json()["error"]["details"]["field"] == "background"
+    assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "background"]
     assert api.messages(session_id) == []
 
 

@@ -204,7 +204,9 @@ def test_weaker_policy_is_refused(server: RunningServer, path: str) -> None:
     created = body if method == "PATCH" else {"model": "mochi", **body}
     response = strict.http.request(method, path.format(session_id=session_id), json=created)
     assert error_of(response) == (422, "VALIDATION_ERROR")
-    assert "use 'confirm_destructive' or a stricter policy" in response.text
+    (problem,) = response.json()["error"]["details"]["errors"]
+    assert problem["loc"] == ["body", "tool_settings", "execution_policy"]
+    assert problem["msg"].endswith("use 'confirm_destructive' or a stricter policy")
 
 
 def test_weaker_policy_in_a_header_is_refused(server: RunningServer) -> None:

@@ -210,9 +210,18 @@ def test_validation_error_names_the_field(api: Api) -> None:
     assert error["details"]["errors"][0]["loc"] == ["body", "model"]
 
 
+def test_null_as_model_of_a_session_names_the_field(api: Api) -> None:
+    path = f"/sessions/{api.create_session('mochi')['session_id']}"
+    error = api.http.patch(path, json={"model": None}).json()["error"]
+    assert error["message"].startswith("model: cannot be null")
+    assert error["details"]["errors"][0]["loc"] == ["body", "model"]
+
+
 @cases(
     ("body", "place", "said"),
     [
+        ({"model": "mochi", "options": {"top_k": "x"}}, ["options", "top_k"], "a number"),
+        ({"model": "mochi", "options": {"stop": "x"}}, ["options", "stop"], "a list of strings"),
         ({"model": "mochi", "think": "a lot"}, ["think"], "'low', 'medium', 'high' or 'max'"),
         (
             {"model": "mochi", "format": 5},

@@ -154,14 +154,11 @@ class ChatRequest(
         """
         for field, value in {"images": self.images, "attachments": self.attachments}.items():
             if value and self.message is None:
-                problem = f"{field}: {field} require a `message`. Send both in one request."
-                raise ValidationFailed(problem, field=field)
+                problem = f"{field} require a `message`. Send both in one request."
+                raise ValidationFailed.at(field, problem)
         if self.background and streaming:
-            problem = (
-                "background: a turn in the background has no stream. Use POST "
-                "/api/v1/chat/{session_id}."
-            )
-            raise ValidationFailed(problem, field="background")
+            problem = "a turn in the background has no stream. Use POST /api/v1/chat/{session_id}."
+            raise ValidationFailed.at("background", problem)
         images: dict[Location, str] = {}
         for index, text in enumerate(self.images or ()):
             images["images", index] = text

@@ -149,9 +149,8 @@ class SessionService:
 
     async def _patched(self, session: ChatSession, fields: dict[str, Any]) -> ChatSession:
         if "model" in fields and fields["model"] is None:
-            raise errors.ValidationFailed(
-                "model cannot be null. Send a model name, or omit the field.", field="model"
-            )
+            problem = "cannot be null. Send a model name, or omit the field."
+            raise errors.ValidationFailed.at("model", problem)
         tool_settings = fields.get("tool_settings")
         if tool_settings is not None:
             check_policy(tool_settings.execution_policy)
@@ -471,7 +470,8 @@ def check_vision(model: ModelInfo, name: str) -> None:
 
 
 def check_policy(
-    policy: ToolExecutionPolicy, field: str = "tool_settings.execution_policy"
+    policy: ToolExecutionPolicy,
+    location: str | Sequence[str] = ("tool_settings", "execution_policy"),
 ) -> None:
     """Raise ``ValidationFailed`` if the caller must use a stricter policy."""
     permissions = CALLER.get().permissions
@@ -480,7 +480,7 @@ def check_policy(
             f"{policy.value!r} is not available to this API key; "
             f"use {permissions.policy.value!r} or a stricter policy"
         )
-        raise errors.ValidationFailed.at(field, problem)
+        raise errors.ValidationFailed.at(location, problem)
 
 
 def _check_tools(settings: ToolSettings, catalogue: ToolCatalogue, selection: Selection) -> None:

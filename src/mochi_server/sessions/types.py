@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.config import JsonDict
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 # pydantic needs these before Python 3.12
 from typing_extensions import NotRequired, Required, TypedDict, is_typeddict
@@ -55,13 +56,19 @@ _DURATION = r"[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+|[-+]?0"
 def _checked_values(options: dict[str, Any]) -> dict[str, Any]:
     for name in _NUMBERS:
         if isinstance(options.get(name), str | bool | list | dict):
-            raise ValueError(f"{name} must be a number")
+            raise _invalid_option(name, "must be a number")
     stop = options.get("stop")
     if stop is not None and not (
         isinstance(stop, list) and all(isinstance(text, str) for text in stop)
     ):
-        raise ValueError("stop must be a list of strings")
+        raise _invalid_option("stop", "must be a list of strings")
     return _finite(options)
+
+
+def _invalid_option(name: str, problem: str) -> ValidationError:
+    error = PydanticCustomError("value_error", "{problem}", {"problem": problem})
+    details = InitErrorDetails(type=error, loc=(name,), input=None)
+    return ValidationError.from_exception_data("options", [details])
 
 
 def _finite(value: dict[str, Any]) -> dict[str, Any]:
