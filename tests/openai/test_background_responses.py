@@ -493,9 +493,11 @@ def test_background_response_of_a_session_waits_for_approval(
         ]
         decision = {"confirmation_id": waiting["confirmation_id"], "approved": True}
         server.client.ok(server.client.http.post(f"/chat/{session}/confirm-tool", json=decision))
-        answered = ended(client, response.id)
+        answered: Any = ended(client, response.id)
         *_, result, answer = server.client.messages(session)
         assert (answered.status, answered.output_text) == ("completed", answer["content"])
+        (executed,) = answered.mochi["tool_calls_executed"]
+        assert (executed["tool_name"], executed["result"]) == ("look", "Nothing")
         assert (result["content"], result["decided_by"]) == ("Nothing", "user")
 
 
