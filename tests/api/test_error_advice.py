@@ -64,6 +64,8 @@ def test_unknown_agent_session_names_the_list_of_agent_sessions(api: Api) -> Non
         ("POST", "/api/chat", "Use /api/v1/chat/{session_id} or /v1/chat/completions."),
         ("POST", "/chat/completions", "Use /v1/chat/completions."),
         ("POST", "/v1/v1/chat/completions", "Use /v1/chat/completions."),
+        ("POST", "/api/v1/chat/completions", "Use /v1/chat/completions."),
+        ("POST", "/v1/chat/completion", "Use /v1/chat/completions."),
         ("GET", "/api/tags", "Use /api/v1/models or /v1/models."),
         ("GET", "/models", "Use /api/v1/models or /v1/models."),
         ("GET", "/nothing", "/openapi.json lists all routes."),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 
 from mochi_server import errors
@@ -29,7 +29,17 @@ from mochi_server.web.sse import (
     streams,
 )
 
-router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=StrictRoute)
+
+class _ChatRoute(StrictRoute):
+    """Route of a session. The path of OpenAI's chat completions is no session."""
+
+    def check(self, request: Request) -> None:
+        if request.path_params["session_id"] == "completions":
+            raise HTTPException(404)  # the error names the route of OpenAI's API
+        super().check(request)
+
+
+router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=_ChatRoute)
 
 _STREAM = streams(
     CHAT_EVENTS,

@@ -48,6 +48,7 @@ _SAMPLES: dict[Any, Any] = {
 _SAMPLES |= {"limit": 1000, "seconds": 60}
 _REPLACED_PATHS: dict[str, list[str]] = {
     "/chat": [f"{API_PREFIX}/chat/{{session_id}}", "/v1/chat/completions"],
+    "/chat/completion": ["/v1/chat/completions"],
     "/chat/completions": ["/v1/chat/completions"],
     "/generate": ["/v1/completions"],
     "/embed": ["/v1/embeddings"],
