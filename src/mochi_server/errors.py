@@ -250,34 +250,37 @@ class ModelNotFound(MochiError):
         *,
         kind: Literal["chat", "embedding"] = "chat",
         models: Sequence[str] = (),
-        can_embed: bool = False,
+        is_other_kind: bool = False,
         can_install: bool = True,
     ) -> None:
         """``models`` are the available models of the ``kind``.
 
-        ``can_embed``: ``model`` can only embed, not chat.
+        ``is_other_kind``: ``model`` is installed, but it can only embed, not chat. For the
+        ``kind`` "embedding", it cannot embed.
 
-        If ``can_install`` is true and ``can_embed`` is false, the message contains the command to
-        install the model.
+        If ``can_install`` is true and ``is_other_kind`` is false, the message contains the command
+        to install the model.
         """
         # Ollama may have removed the model after the list was read.
         models = [name for name in models if name != model]
         similar = nearest(model, models)
         sentences = [f"There is no {kind} model {model!r}."]
-        if can_embed:
+        if is_other_kind and kind == "embedding":
+            sentences = [f"Model {model!r} cannot compute embeddings."]
+        elif is_other_kind:
             sentences = [f"Model {model!r} is an embedding model and cannot chat."]
         elif similar:
             sentences.append(f"Did you mean {similar!r}?")
         if models:
             sentences.append(f"Choose one of the {kind} models: {join_names(models)}.")
-        if can_install and not can_embed:
+        if can_install and not is_other_kind:
             sentences.append(f"To install {model!r}, run `ollama pull {model}`.")
         super().__init__(" ".join(sentences), model=model, **{f"{kind}_models": models})
         self.models = models
         self.can_embed = can_embed
         self._options: dict[str, Any] = {
             "kind": kind,
-            "can_embed": can_embed,
+            "is_other_kind": is_other_kind,
             "can_install": can_install,
         }
 

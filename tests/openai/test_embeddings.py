@@ -69,6 +69,21 @@ def test_unknown_model_error_lists_embedding_models(client: openai.OpenAI) -> No
     assert message.endswith("To install 'mochi-embd', run `ollama pull mochi-embd`.")
 
 
+def test_model_without_embeddings_is_not_requested_again(
+    client: openai.OpenAI, stub: StubServer
+) -> None:
+    import openai
+
+    before = len(embeds(stub))
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.embeddings.create(model="mochi", input="one")
+    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+    assert str(caught.value.body["message"]).startswith(
+        "Model 'mochi' cannot compute embeddings. Choose one of the embedding models: mochi-embed"
+    )
+    assert len(embeds(stub)) == before + 1
+
+
 def test_single_text_and_dimensions(client: openai.OpenAI, stub: StubServer) -> None:
     answer = client.embeddings.create(model="mochi-embed", input="one", dimensions=8, user="me")
     assert [len(item.embedding) for item in answer.data] == [8]

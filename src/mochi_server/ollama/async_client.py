@@ -165,7 +165,7 @@ class AsyncOllamaClient:
         """
         model = await self.find_installed(name)
         if not model.has_capability("completion"):
-            raise await self.not_found(name, can_embed=model.has_capability("embedding"))
+            raise await self.not_found(name, is_other_kind=model.has_capability("embedding"))
         return model
 
     async def find_installed(self, name: str) -> ModelInfo:
@@ -203,7 +203,7 @@ class AsyncOllamaClient:
         return found and found[0][1]
 
     async def not_found(
-        self, name: str, kind: Literal["chat", "embedding"] = "chat", *, can_embed: bool = False
+        self, name: str, kind: Literal["chat", "embedding"] = "chat", *, is_other_kind: bool = False
     ) -> ModelNotFound:
         """Return the error for an unknown name of a model.
 
@@ -216,7 +216,11 @@ class AsyncOllamaClient:
             if m.has_capability(capability)
         ]
         return ModelNotFound(
-            name, kind=kind, models=models, can_embed=can_embed, can_install=self._can_install
+            name,
+            kind=kind,
+            models=models,
+            is_other_kind=is_other_kind,
+            can_install=self._can_install,
         )
 
     async def show_model_details(self, name: str) -> "ModelDetails":

@@ -75,7 +75,7 @@ class OllamaClient(BlockingClient[AsyncOllamaClient]):
         raise ModelNotFound(
             name,
             models=[model.name.removesuffix(":latest") for model in chat_models],
-            can_embed=bool(found) and found[0].has_capability("embedding"),
+            is_other_kind=bool(found) and found[0].has_capability("embedding"),
         )
 
     def show_model_details(self, name: str) -> "ModelDetails":

@@ -2,7 +2,8 @@
 
 import struct
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -118,13 +119,14 @@ async def embed(
     tokens = 0
     for start in range(0, len(texts), _BATCH_SIZE):
         batch = texts[start : start + _BATCH_SIZE]
-        body = await gateway.embed(
+        body = await _embed_batch(
+            gateway,
             ModelRequest(
                 allocation=allocation,
                 payload=payload | {"input": batch},
                 prompt=prompt,
                 ticket=ticket,
-            )
+            ),
         )
         if start == 0:
             on_started()
@@ -140,6 +142,27 @@ async def embed(
         tokens += body.get("prompt_eval_count") or 0
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
+
+
+async def _embed_batch(gateway: ModelGateway, request: ModelRequest) -> Mapping[str, Any]:
+    """Return Ollama's response to a request for embeddings.
+
+    Raises ``ModelNotFound`` if the model cannot embed, and the errors of Ollama.
+    """
+    try:
+        return await gateway.embed(request)
+    except OllamaError as error:
+        if error.details.get("upstream_status") != HTTPStatus.NOT_IMPLEMENTED:
+            raise
+        installed = await gateway.fleet.list_installed()
+        names = [
+            model.name.removesuffix(":latest")
+            for model in installed
+            if model.has_capability("embedding")
+        ]
+        raise ModelNotFound(
+            request.model, kind="embedding", models=names, is_other_kind=True
+        ) from error
 
 
 def _encoded(index: int, vector: list[float], *, packs: bool) -> orjson.Fragment:
