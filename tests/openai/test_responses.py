@@ -599,12 +599,12 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
         (
             {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]},
             400,
-            "input",
+            "input[0].content[0]",
         ),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
             400,
-            "input",
+            "input[0].content[0]",
         ),
         (
             {"input": [{"type": "function_call", "call_id": "a", "name": "b", "arguments": "["}]},
@@ -776,4 +776,12 @@ def test_failure_before_the_first_token_has_a_status(client: openai.OpenAI, stre
 
 def test_invalid_image_names_the_field_of_the_request(client: openai.OpenAI) -> None:
     part = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
-    assert refused(client, input=[{"role": "user", "content": [part]}]).param == "input"
+    call = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "a", "output": "Seen."}
+    text = {"type": "input_text", "text": "Look!"}
+    items: Any = [call, output, {"role": "user", "content": [text, part]}]
+    first = respond(client, input="Hello!", instructions="Be brief.")
+
+    for request in ({}, {"previous_response_id": first.id, "instructions": "Be brief."}):
+        refusal = refused(client, input=items, **request)
+        assert refusal.param == "input[2].content[1]"

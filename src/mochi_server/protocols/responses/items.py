@@ -267,9 +267,11 @@ ToolNames = Mapping[tuple[str | None, str], str]
 
 
 async def to_messages(
-    instructions: str | None, items: Sequence[InputItem], names: ToolNames
+    instructions: str | None, items: Sequence[InputItem], names: ToolNames, *, earlier: int
 ) -> SentMessages:
     """Convert items to messages. ``instructions`` become a system message before them.
+
+    The first ``earlier`` items are not part of the request, but of earlier ones.
 
     Calls of tools of OpenAI are left out if they have no result, and results if they have no call.
 
@@ -282,8 +284,8 @@ async def to_messages(
     reader = _ItemReader(names, calls & outputs)
     if instructions:
         reader.messages.append(new_message("system", instructions))
-    for item in items:
-        reader.add(item)
+    for position, item in enumerate(items, -earlier):
+        reader.add(item, position)
     add_tool_names(reader.messages)
     if not reader.messages:
         raise ValidationFailed.at("input", "no item is a message or a tool call; add a message")
@@ -338,7 +340,8 @@ class _ItemReader:
     image_urls: dict[int, dict[Location, str | None]] = field(default_factory=dict)
     files: dict[int, dict[Location, EncodedFile | None]] = field(default_factory=dict)
 
-    def add(self, item: InputItem) -> None:
+    def add(self, item: InputItem, position: int) -> None:
+        """Add the item at ``position`` in the request. That of an earlier item is negative."""
         omitted = self._omitted_type(item)
         if omitted is not None:
             self.omitted[omitted] += 1
@@ -348,7 +351,8 @@ class _ItemReader:
                 self._open_answer("content")["content"] = joined_text(item.content)
             case InputMessage():
                 role: Role = "user" if item.role == "user" else "system"
-                self._append(new_message(role, joined_text(item.content)), item.content)
+                message = new_message(role, joined_text(item.content))
+                self._append(message, item.content, ("input", position, "content"))
             case FunctionCall() | CustomToolCall() | BuiltInCall():
                 self._add_call(item)
             case BuiltInCallOutput():
@@ -358,11 +362,11 @@ class _ItemReader:
             case FunctionCallOutput():
                 result = new_result(joined_text(item.output))
                 result["tool_call_id"] = item.call_id
-                self._append(result, item.output)
+                self._append(result, item.output, ("input", position, "output"))
             case ReasoningItem():
                 texts = [part.text for part in item.content or item.summary]
-                message = self._open_answer("content", "tool_calls", "thinking")
-                message["thinking"] = "\n".join(texts)
+                answer = self._open_answer("content", "tool_calls", "thinking")
+                answer["thinking"] = "\n".join(texts)
             case ItemReference():  # the session has the text of this message
                 self._open_answer()
 
@@ -393,14 +397,16 @@ class _ItemReader:
         self.messages.append(answer)
         return answer
 
-    def _append(self, message: Message, content: str | Sequence[Part] | None) -> None:
+    def _append(
+        self, message: Message, content: str | Sequence[Part] | None, path: Location
+    ) -> None:
+        """Add a message with the images and files of its ``content``, which is at ``path``."""
         index = len(self.messages)
         self.messages.append(message)
         if content is None or isinstance(content, str):
             return
         for number, part in enumerate(content):
-            # The route reports an error in `messages` as one in `input`.
-            location: Location = ("messages", index, "content", number)
+            location = (*path, number)
             match part:
                 case InputImage():
                     self.image_urls.setdefault(index, {})[location] = part.image_url

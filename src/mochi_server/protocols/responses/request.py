@@ -199,5 +199,7 @@ async def parse(
     if request.background:  # in a session, clients of the native API can approve its tool calls
         is_session = request.session_id(headers) is not None
         turn = replace(turn, on_disconnect="continue", interactive=is_session)
-    sent = await to_messages(request.instructions, items, names)
+    sent_items = 1 if isinstance(request.input, str) else len(request.input)
+    earlier = len(items) - sent_items
+    sent = await to_messages(request.instructions, items, names, earlier=earlier)
     return turn, replace(sent, check=partial(check_previous, request.previous_response_id))
