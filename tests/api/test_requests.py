@@ -252,11 +252,14 @@ def test_error_names_union_field_as_it_was_sent(
     ids=["missing", "a list"],
 )
 def test_body_that_is_no_object_is_reported(api: Api, body: bytes, message: str) -> None:
-    response = api.http.post(
-        "/sessions", content=body, headers={"Content-Type": "application/json"}
-    )
+    as_json = {"Content-Type": "application/json"}
+    response = api.http.post("/sessions", content=body, headers=as_json)
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert response.json()["error"]["message"] == message
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/messages"):
+        url = api.http.base_url.copy_with(path=path)
+        response = api.http.post(url, content=body, headers=as_json)
+        assert (response.status_code, response.json()["error"]["message"]) == (400, message)
 
 
 def test_invalid_positions_and_keys_are_explained(api: Api) -> None:

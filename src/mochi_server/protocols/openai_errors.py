@@ -106,7 +106,7 @@ def _first_problem(error: ValidationFailed) -> dict[str, str | None]:
     same_field = [problem["msg"] for problem in problems if _field_path(problem["loc"]) == path]
     text = "; ".join(dict.fromkeys(same_field))
     return {
-        "message": f"{path}: {text}" if path else text,
+        "message": f"{path}: {text}" if path else error.message,
         "param": path or None,
         "code": "missing_required_parameter" if first["type"] == "missing" else "invalid_value",
     }
