@@ -1,5 +1,6 @@
 """Requests that are rejected before they reach a route: shape, size, origin, host and API key."""
 
+import gzip
 import json
 import re
 import socket
@@ -328,6 +329,19 @@ def test_undecodable_json_is_reported(api: Api, body: bytes) -> None:
         "message": message,
         "details": {"errors": []},
     }
+
+
+@cases(("path", "status"), [("/api/v1/sessions", 422), ("/v1/responses", 400)])
+def test_compressed_body_is_reported(api: Api, path: str, status: int) -> None:
+    response = api.http.post(
+        api.http.base_url.copy_with(path=path),
+        content=gzip.compress(b'{"model": "mochi"}'),
+        headers={"Content-Type": "application/json", "Content-Encoding": "gzip"},
+    )
+    assert (response.status_code, response.json()["error"]["message"]) == (
+        status,
+        "The server does not support the header Content-Encoding: gzip. Send the body uncompressed.",
+    )
 
 
 def test_null_is_the_default_of_optional_fields(api: Api, session_id: str) -> None:

@@ -245,9 +245,14 @@ def _to_mochi_error(request: Request, error: Exception) -> MochiError:
             lacks_session=_lacks_session(request),
         )
     # FastAPI raises this error for a body that the JSON parser cannot even decode.
-    return ValidationFailed(
-        "The body is not valid JSON: it is not UTF-8, or it nests values too deeply.", errors=[]
-    )
+    problem = "The body is not valid JSON: it is not UTF-8, or it nests values too deeply."
+    encoding = request.headers.get("Content-Encoding")
+    if encoding is not None:
+        problem = (
+            f"The server does not support the header Content-Encoding: {encoding}. Send the body "
+            "uncompressed."
+        )
+    return ValidationFailed(problem, errors=[])
 
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:
