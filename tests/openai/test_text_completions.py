@@ -98,3 +98,17 @@ def test_unsupported_requests_are_refused(
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(**request)
     assert caught.value.param == param
+
+
+@cases("value", [0, 1, True, "yes"])
+def test_error_for_log_probabilities_names_the_supported_value(
+    client: openai.OpenAI, value: Any
+) -> None:
+    """OpenAI's API has a number here, with which 0 returns log probabilities, too."""
+    import openai
+
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model="mochi", prompt="Hello!", logprobs=value)
+    message = "logprobs: must be false, or left out: text completions have no log probabilities"
+    assert caught.value.body["message"] == message
+    client.completions.create(model="mochi", prompt="Hello!", extra_body={"logprobs": False})

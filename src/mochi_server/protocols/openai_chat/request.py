@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import ValidationFailed
@@ -265,6 +265,13 @@ class CompletionRequest(AnswerRequest, json_schema_extra={"examples": [_EXAMPLE]
         return self.tool_choice
 
 
+def _without_logprobs(value: Any) -> Any:
+    """Reject all values but false and null, also the numbers of OpenAI's API."""
+    if value is None or value is False:
+        return value
+    raise ValueError("must be false, or left out: text completions have no log probabilities")
+
+
 _TEXT_EXAMPLE = {"model": "qwen3:14b", "prompt": "Once upon a time"}
 
 
@@ -285,7 +292,7 @@ class TextCompletionRequest(AnswerRequest, json_schema_extra={"examples": [_TEXT
     suffix: Annotated[str | None, allow("")] = Field(
         None, description="Only an empty text is supported."
     )
-    logprobs: Annotated[bool | None, allow(False)] = Field(
+    logprobs: Annotated[bool | None, BeforeValidator(_without_logprobs)] = Field(
         None, description="Only `false` is supported."
     )
     response_format: Unsupported = None
