@@ -64,7 +64,7 @@ class Model:
     Attributes:
         capabilities: Capabilities in the order of `/api/show`: `completion`, `tools`, `thinking`,
             `vision`, `insert`, `embedding`, `audio`, `image`.
-        context_length: Context length of the model in tokens; 0 if it is unknown.
+        context_length: Context length of the model in tokens, at least 4.
         embedding_length: Number of values in an embedding.
         family: Family in `/api/show`.
         parameter_size: Parameter size in `/api/show`, for example `8.0B`.
