@@ -785,3 +785,13 @@ def test_invalid_image_names_the_field_of_the_request(client: openai.OpenAI) -> 
     for request in ({}, {"previous_response_id": first.id, "instructions": "Be brief."}):
         refusal = refused(client, input=items, **request)
         assert refusal.param == "input[2].content[1]"
+
+
+def test_route_that_compacts_responses_does_not_exist(client: openai.OpenAI) -> None:
+    import openai
+
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.post("/responses/compact", body={"model": "mochi", "input": []}, cast_to=object)
+    assert caught.value.body["message"] == (
+        "There is no route '/v1/responses/compact'. /openapi.json lists all routes."
+    )

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
-from mochi_server.errors import ResponseNotFound, ValidationFailed
+from mochi_server.errors import ResponseNotFound, RouteNotFound, ValidationFailed
 from mochi_server.protocols.answer_request import ignored_options
 from mochi_server.protocols.encoded_response import respond
 from mochi_server.protocols.headers import HeadersParam
@@ -102,6 +102,12 @@ async def count_input_tokens(
     with renamed_fields(messages="input", response_format="text.format"):
         turn, sent = await parse(body, headers, items, flattened(body.tools or ()))
     return InputTokens(input_tokens=await estimate(services, turn, sent))
+
+
+@router.post("/responses/compact", include_in_schema=False)
+async def refuse_compaction(request: Request) -> None:
+    """Answer 404. Otherwise, the path would be that of a response, which supports only GET."""
+    raise RouteNotFound(request.url.path, prefix=request.scope.get("root_path", ""))
 
 
 _FOUND = responses(ResponseNotFound, ValidationFailed, *STORAGE_ERRORS, form=OPENAI_ERRORS)
