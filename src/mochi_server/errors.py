@@ -277,7 +277,7 @@ class ModelNotFound(MochiError):
             sentences.append(f"To install {model!r}, run `ollama pull {model}`.")
         super().__init__(" ".join(sentences), model=model, **{f"{kind}_models": models})
         self.models = models
-        self.can_embed = can_embed
+        self.is_other_kind = is_other_kind
         self._options: dict[str, Any] = {
             "kind": kind,
             "is_other_kind": is_other_kind,
@@ -309,10 +309,10 @@ class ModelNotFound(MochiError):
         models: dict[str, None] = {}
         for error in errors.values():
             models |= dict.fromkeys(error.models)
-        best = max(errors.values(), key=lambda error: error.can_embed)
+        best = max(errors.values(), key=lambda error: error.is_other_kind)
         hosts = list(errors)
         joined = cls(best.details["model"], models=list(models), **best._options)
-        if best.can_embed:
+        if best.is_other_kind:
             return joined
         joined.message += f" No host has it. Install it on one of these hosts: {join_names(hosts)}."
         joined.details["hosts"] = hosts

@@ -345,7 +345,7 @@ class Fleet:
             first = next(iter(found.values()))
             return replace(first, hosts=self._names_if_several(digests))
         missing = _missing_on(errors)
-        is_embedding_model = any(error.can_embed for error in missing.values())
+        is_embedding_model = any(error.is_other_kind for error in missing.values())
         # A host that is left out may still have the model.
         left_out = {host: host.failure for host in self.active if host.failure and host.has(name)}
         if left_out and not is_embedding_model:
