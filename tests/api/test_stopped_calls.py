@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
-from tests.support.api import Api, types_of
+from tests.support.api import Api, error_of, types_of
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -96,6 +97,28 @@ def test_stop_before_a_decision_stores_that_no_call_ran(server: RunningServer) -
     assert remaining[0].data["error_message"] == result["content"]
     assert (result["interrupted"], result["decided_by"]) == (True, "policy")
     assert "while this call was running" not in result["content"]
+
+
+@cases("message", ["Hi", None])
+def test_decision_on_a_call_that_a_stop_has_interrupted_is_too_late(
+    server: RunningServer, message: str | None
+) -> None:
+    """Without a message, the call becomes part of a version."""
+    api = server.api()
+    session_id = new_session(api)
+    with api.open_stream(session_id, instruct(calls("note", text="x"))) as events:
+        approval_request = next(
+            event for event in events if event.type == "tool_call_confirmation_required"
+        )
+        other = server.api()
+        other.ok(other.http.post(f"/chat/{session_id}/stop"))
+    api.ok(api.http.post(f"/chat/{session_id}", json={"message": message}))
+    decision = {
+        "confirmation_id": approval_request.data["confirmation_id"],
+        "approved": True,
+    }
+    late = api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)
+    assert error_of(late) == (409, "CONFIRMATION_RESOLVED")
 
 
 @pytest.mark.slow

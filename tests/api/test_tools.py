@@ -625,10 +625,7 @@ def test_disconnect_during_confirmation_keeps_valid_history(
     ]
     assert ("interrupted" if ending == "stops" else "denied") in messages[2]["content"]
     assert "interrupted" in messages[3]["content"]
-    refused = (
-        (404, "CONFIRMATION_NOT_FOUND") if ending == "stops" else (409, "CONFIRMATION_RESOLVED")
-    )
-    assert error_of(pending.decide(approved=True)) == refused
+    assert error_of(pending.decide(approved=True)) == (409, "CONFIRMATION_RESOLVED")
 
 
 def test_stopped_turn_lists_interrupted_calls(api: Api, server: RunningServer) -> None:

@@ -49,7 +49,8 @@ def stored_error(
 ) -> type[errors.MochiError]:
     """Return the error class for a late decision, on a request that no longer waits.
 
-    The latest turn of the session and ``messages`` show what became of the request.
+    The latest turn of the session and ``messages``, also those of replaced answers, show what
+    became of the request.
     """
     approval = None if turn is None else turn.approval
     if approval is not None and approval.decision is None and confirmation_id in approval.stale_ids:

@@ -145,6 +145,8 @@ class StoredTurns:
         messages = [*session.history]
         if turn is not None and requesting_run(confirmation_id) in turn.run_ids:
             messages += await self.runs.messages_with_agents(session, turn)
+        for version in await self.store.load_versions(session.session_id):
+            messages += version.messages
         stored = stored_error(turn, messages, confirmation_id)
         return self.approvals.error_of(session.session_id, confirmation_id, stored)
 

@@ -336,7 +336,7 @@ class ToolMessage(_MessageFields, total=False):
         Field(description="tool: what approved or denied the call."),
     ]
     confirmation_id: Annotated[
-        str, Field(description="tool: ID of the request that was decided, or that has expired.")
+        str, Field(description="tool: ID of the latest request for the approval of the call.")
     ]
     arguments: Annotated[
         dict[str, Any],

@@ -141,7 +141,7 @@ def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> ToolMessage:
     if outcome.is_interrupted:
         message["interrupted"] = True
     progress = outcome.call.progress
-    if progress.confirmation_id is not None and outcome.decided_by != "policy":
+    if progress.confirmation_id is not None:
         message["confirmation_id"] = progress.confirmation_id
     if progress.agent_name is not None:
         message["agent_name"] = progress.agent_name
