@@ -1228,6 +1228,53 @@ def test_end_of_a_parked_turn_ends_the_turn_of_its_agent(
     assert notes(data_dir) == []
 
 
+MISSING_AGENTS = {
+    "removed": ("AGENT_NOT_FOUND", "There is no agent named 'removed'"),
+    "broken": ("AGENT_INVALID", "Agent 'broken' cannot be used: SKILL.md"),
+}
+"""Error code and message for agents of these names."""
+
+
+@cases("agent", MISSING_AGENTS)
+@cases("restarts", [True, False])
+def test_agent_that_cannot_continue_ends_its_turn(
+    private_stub: StubServer, tmp_path: Path, agent: str, restarts: bool
+) -> None:
+    code, reason = MISSING_AGENTS[agent]
+    data_dir = tmp_path / f"{agent}-{restarts}"
+    data_dir.mkdir()
+    folder = write_agent(data_dir, agent)
+    with ExitStack() as servers:
+        server = RunningServer(data_dir, private_stub.url, park_seconds=0)
+        servers.enter_context(server)
+        session_id, asked = start(server.client, *through(agent))
+        until(lambda: not server.app.state.services.turns.table.running())
+        if agent == "removed":
+            shutil.rmtree(folder)
+        else:
+            (folder / "SKILL.md").write_text("No front matter.")
+        if restarts:
+            servers.close()
+            server = RunningServer(data_dir, private_stub.url)
+            servers.enter_context(server)
+        else:
+            server.client.ok(server.client.http.post("/agents/reload"))
+        api = server.client
+        api.ok(decide(api, session_id, asked))
+        finish(api, session_id)
+        (result,) = results(api, session_id)
+        file = agent_file(data_dir)
+        assert (result["error_code"], result["agent_session_id"]) == (code, file.stem)
+        assert result["content"].startswith(
+            f"Session ID: {file.stem}\n\nThe agent failed: {reason}"
+        )
+        assert state(api, session_id) == "completed"
+        chat = api.ok(api.http.get(f"/agents/chats/{file.stem}"))["messages"]
+    assert [message["role"] for message in chat][-2:] == ["assistant", "tool"]
+    assert chat[-1]["interrupted"] is True
+    assert turn_in(file)["state"] == "failed"
+
+
 def test_unreadable_turn_ends_the_turn_of_its_agent(
     private_stub: StubServer, tmp_path: Path
 ) -> None:

@@ -347,10 +347,33 @@ class AgentExecutionService:
                     failure = await _play(turn, publish)
         except MochiError as error:
             failure = error.with_traceback(None)  # the traceback refers to this frame
+            if reported.session_id is None:  # the agent has not started or continued
+                return await self.refuse(reported, failure, caller=caller, publish=publish)
         self.on_tool_calls(messages)
-        if reported.session_id is None:  # the failure came before the start was published
-            publish([reported.start()])
         result = reported.result(messages, failure)
+        publish([reported.complete(result)])
+        return result
+
+    async def refuse(
+        self,
+        reported: AgentEvents,
+        failure: MochiError,
+        *,
+        caller: AgentCaller,
+        publish: events.Publish,
+    ) -> AgentResult:
+        """Publish and return the result of a call whose agent cannot start or continue.
+
+        The turn that the call had started before a wait or a crash ends.
+        """
+        session_id = await self._child_session(caller)
+        if session_id is None:
+            publish([reported.start()])
+        else:
+            await self._end_turn_of(caller, session_id)
+            caller.call.begin_agent(reported.agent_name, session_id)
+            reported = replace(reported, session_id=session_id)
+        result = reported.result((), failure)
         publish([reported.complete(result)])
         return result
 
@@ -471,6 +494,15 @@ class AgentExecutionService:
             if caller.has_started(session.metadata.turn, child_id):
                 return child_id
         return None
+
+    async def _end_turn_of(self, caller: AgentCaller, session_id: str) -> None:
+        """Store that the turn of an agent that this call has started failed, if it goes on."""
+        async with self.store.hold(session_id, wait=True):
+            turn = (await self.store.load(session_id)).metadata.turn
+            if turn is None or turn.has_ended or not caller.has_started(turn, session_id):
+                return
+            # The store completes its messages.
+            await self.store.write(session_id, Change(turn=turn.ended("failed")))
 
     async def end_interrupted_turn(self, session: ChatSession) -> ChatSession:
         """Store that the latest turn of a locked session failed, if it was interrupted with the

@@ -108,17 +108,27 @@ class AgentToolbox:
             return _rejected(
                 call, publish, "The instruction is empty. Describe the task of the agent."
             )
+        caller = AgentCaller(self.approver, call)
         try:
-            agent = await self.registry.current(self.agents[name])
+            definition = self.agents.get(name)
+            if definition is None:
+                definition = await self.registry.get(name)
+            agent = await self.registry.current(definition)
             service = await self.service.pinned(metadata.ollama_host)
-        except (AgentInvalid, OllamaUnreachable) as error:
-            return _rejected(call, publish, error.message, error.code)
+        except (AgentNotFound, AgentInvalid, OllamaUnreachable) as error:
+            reported = AgentEvents(name, instruction, call.id)
+            return await self.service.refuse(
+                reported,
+                error,
+                caller=caller,
+                publish=publish,
+            )
         generation = GenerationOptions(keep_alive=metadata.keep_alive)
         return await service.execute(
             agent,
             TurnInput(instruction, model=metadata.model, generation=generation),
             session_id=(arguments["session_id"] or "").strip() or None,
-            caller=AgentCaller(self.approver, call),
+            caller=caller,
             current_tools=partial(self.registry.current_tools, agent),
             publish=publish,
         )
@@ -126,8 +136,7 @@ class AgentToolbox:
     def _has_waited(self, name: str, call: ToolInvocation) -> bool:
         """Return whether this call of the agent has waited for an approval.
 
-        Such a call continues even if the agent was disabled meanwhile. If the agent was removed,
-        the call does not come here (see ``MissingAgentToolbox``).
+        Such a call continues even if the agent was disabled meanwhile.
         """
         waiting = self.approver.writer.turn.agent_call
         if waiting is None:
@@ -145,9 +154,10 @@ class AgentTools(AgentSource):
     registry: AgentRegistry
 
     async def toolbox(self, session: ChatSession, approver: SessionApprover) -> AgentToolbox | None:
-        """Return the toolbox of a session, or None if the session enables no valid agent.
+        """Return the toolbox of a session, or None if the session enables no valid agent and no
+        call of an agent has waited.
 
-        It contains the agent whose call waits, which a client may have disabled.
+        It contains the agent whose call has waited, which a client may have disabled.
         """
         settings = session.metadata.agent_settings
         names = [*settings.enabled_agents]
@@ -155,7 +165,7 @@ class AgentTools(AgentSource):
         if waiting is not None:
             names.append(waiting.name)
         agents = await self.registry.enabled(names)
-        if not agents:
+        if not agents and waiting is None:
             return None
         return AgentToolbox(self.service, self.registry, agents, approver)
 
@@ -171,5 +181,7 @@ def _rejected(
     instruction = str(call.arguments.get("instruction") or "")
     reported = AgentEvents(name, instruction, call.id)
     result = AgentResult(reason, error_code=code)
-    publish([reported.start(), reported.complete(result)])
+    start = reported.start()
+    complete = reported.complete(result)
+    publish([start, complete])
     return result

@@ -4,7 +4,7 @@ may call.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService, SessionApprover
@@ -16,7 +16,7 @@ from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_inpu
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.errors import MochiError
-from mochi_server.events import Publish, TurnWarning
+from mochi_server.events import TurnWarning
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.session_window import turn_allocation
 from mochi_server.ollama.types import ModelInfo
@@ -33,9 +33,6 @@ from mochi_server.tools.toolbox import (
     JoinedToolbox,
     LimitedToolbox,
     Toolbox,
-    ToolInvocation,
-    ToolOutcome,
-    failed,
 )
 from mochi_server.util.schema_checks import SchemaChecks
 
@@ -44,7 +41,8 @@ class AgentSource(Protocol):
     """Source of the agents that the turns of sessions can call."""
 
     async def toolbox(self, session: ChatSession, approver: SessionApprover) -> Toolbox | None:
-        """Return the toolbox that calls the agents of a session, or None if it has none.
+        """Return the toolbox that calls the agents of a session, or None if it has none and no call
+        of an agent has waited.
 
         The tool calls of the agents request approval from ``approver``.
         """
@@ -135,14 +133,7 @@ class ModelTurns(TurnPreparation):
         gateway, model = await self._find_model(session, session.model)
         if isinstance(model, MochiError) and not isinstance(model, errors.ModelNotFound):
             raise model
-        prepared = await self._prepared(
-            run, session, run.input, writer, gateway=gateway, model=model
-        )
-        agent = turn.agent_call
-        if agent is not None and await self.agents.tools_of(agent.name) is None:
-            toolbox = MissingAgentToolbox(prepared.toolbox, agent.call_id, agent.name)
-            return replace(prepared, toolbox=toolbox)
-        return prepared
+        return await self._prepared(run, session, run.input, writer, gateway=gateway, model=model)
 
     async def find_tool(
         self, session: ChatSession, turn: StoredTurn, approval: Approval
@@ -241,23 +232,6 @@ class ModelTurns(TurnPreparation):
         if not (settings.tools or settings.tool_group):
             return {}
         return (await self.registry.catalogue()).selected(settings.tools, settings.tool_group)
-
-
-@dataclass(frozen=True)
-class MissingAgentToolbox:
-    """Toolbox of a turn that continues after the agent of its call ``call_id`` was removed."""
-
-    toolbox: Toolbox
-    call_id: str
-    name: str
-
-    def schemas(self) -> list[dict[str, Any]]:
-        return self.toolbox.schemas()
-
-    async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        if call.id == self.call_id:
-            return failed(call, f"There is no agent named {self.name!r}.")
-        return await self.toolbox.run(call, publish)
 
 
 def _check_attachments(prepared: PreparedTurn, model: ModelInfo) -> None:
