@@ -1275,6 +1275,22 @@ def test_agent_that_cannot_continue_ends_its_turn(
     assert turn_in(file)["state"] == "failed"
 
 
+def test_missing_model_ends_the_turn_of_an_agent(private_stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = start(server.client, *through("helper"))
+    with StubServer(models=[Model("other")]) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.client
+        api.ok(decide(api, session_id, asked))
+        finish(api, session_id)
+        assert state(api, session_id) == "failed"
+        file = agent_file(tmp_path)
+        chat = api.ok(api.http.get(f"/agents/chats/{file.stem}"))["messages"]
+    assert chat[-1]["interrupted"] is True
+    assert turn_in(file)["state"] == "failed"
+    assert notes(tmp_path) == []
+
+
 def test_unreadable_turn_ends_the_turn_of_its_agent(
     private_stub: StubServer, tmp_path: Path
 ) -> None:
