@@ -252,6 +252,38 @@ def test_interrupted_answer_is_regenerated_after_restart(
         assert contents(api, session_id) == ["hold", "one two three four"]
 
 
+@cases("first", ["content_delta", None])
+def test_stopped_turn_stays_stopped_after_restart(
+    holding: GatedStub, tmp_path: Path, first: str | None
+) -> None:
+    """The stop comes after the event ``first``, or before the answer."""
+    body = {"message": "hold", "background": True}
+    data_dir = tmp_path / str(first)
+    data_dir.mkdir()
+    with RunningServer(data_dir, holding.stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        path = f"/chat/{session_id}"
+        run = api.ok(api.http.post(path, json=body, headers=KEY), 202)
+        if first is not None:
+            with api.http.stream("GET", f"{path}/stream") as response:
+                next(event for event in read_events(response) if event.type == first)
+        api.ok(api.http.post(f"{path}/stop"))
+        stored = api.messages(session_id)
+        before = api.ok(api.http.post(path, json={"message": "hold"}, headers=KEY))
+    with RunningServer(data_dir, holding.stub.url) as server:
+        api = server.api()
+        again = api.ok(api.http.post(path, json=body, headers=KEY), 202)
+        assert (again["run_id"], again["state"]) == (run["run_id"], "stopped")
+        after = api.ok(api.http.post(path, json={"message": "hold"}, headers=KEY))
+        assert after["message"] == before["message"]
+        streamed = stream_with_key(api, session_id, "hold")
+        assert types_of(streamed)[-2:] == ["stopped", "done"]
+        assert api.messages(session_id) == stored
+        other = api.http.post(path, json={"message": "Hi"}, headers=KEY)
+        assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
+
+
 def test_fork_has_no_idempotency_keys(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     stream_with_key(api, session_id, "Hi")

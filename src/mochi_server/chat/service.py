@@ -433,7 +433,7 @@ class TurnService:
     async def _find_repeated(self, conversation: Conversation, turn_input: TurnInput) -> Run | None:
         """Return the run of the stored turn that the same request has started, or None.
 
-        The turn goes on, or has just ended. Raises ``IdempotencyKeyReused``.
+        The turn goes on, has just ended, or was stopped. Raises ``IdempotencyKeyReused``.
         """
         if turn_input.key is None:
             return None
@@ -441,12 +441,16 @@ class TurnService:
         turn = session.metadata.turn
         if turn is None or not repeats_turn(session, turn, turn_input):
             return None
+        # A later request without the key can have stopped a regeneration of the answer.
+        is_own = turn.key_digest == key_digest(conversation.session_id, turn_input.key)
         run = self.table.find(conversation.run_key, turn.run_id)
         if run is not None and run.run_id == turn.run_id:
-            # A later request without the key can have stopped a regeneration of the answer.
-            is_own = turn.key_digest == key_digest(conversation.session_id, turn_input.key)
-            if run.running or run.state == "completed" or (run.state == "stopped" and is_own):
+            if run.running or run.state == "completed":
                 return run
+            if run.state == "stopped" and is_own:
+                return run
+        if turn.state == "stopped" and is_own:  # in an earlier process, or long ago
+            return self._runs.create_ended(session, turn)
         return await self._runs.find_or_create(session, turn) if turn.survives else None
 
     # Stored turns
