@@ -135,6 +135,26 @@ class SessionBusy(MochiError):
         return error
 
 
+class AgentChatBusy(SessionBusy):
+    """A turn runs in the session of an agent."""
+
+    template = "Session {session_id!r} is busy: a turn of its agent is running. Wait until it ends."
+    fields = ("session_id", "run_id")
+
+    @classmethod
+    def called_by(cls, session_id: str, run_id: str, caller_id: str) -> "AgentChatBusy":
+        """Return the error for a session of an agent that the turn of another session has called.
+
+        ``caller_id`` is the ID of the other session.
+        """
+        error = cls(session_id, run_id)
+        error.message = (
+            f"Session {session_id!r} is busy: a turn of session {caller_id!r} has called its "
+            f"agent. Wait, or use POST /api/v1/chat/{caller_id}/stop."
+        )
+        return error
+
+
 class SessionConflict(MochiError):
     code = "SESSION_CONFLICT"
     status = 409

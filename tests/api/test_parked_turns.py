@@ -1547,18 +1547,45 @@ def test_session_of_an_agent_whose_caller_is_parked_is_in_use(
         assert "is in use" in results(api, other)[0]["content"]
         completion = {"model": "agent:helper", "messages": [{"role": "user", "content": "Hi"}]}
         headers = {"X-Mochi-Session": chat["session_id"]}
-        assert (
-            api.http.post(
-                f"{server.url}/v1/chat/completions", json=completion, headers=headers
-            ).status_code
-            == 409
-        )
+        url = f"{server.url}/v1/chat/completions"
+        busy = api.http.post(url, json=completion, headers=headers)
+        assert busy.status_code == 409
+        advice = f"Wait, or use POST /api/v1/chat/{session_id}/stop."
+        assert busy.json()["error"]["message"].endswith(advice)
         api.ok(decide(api, session_id, asked))
         finish(api, session_id)
         assert notes(tmp_path) == ["x"]
         assert "Result of note: Noted." in results(api, session_id)[0]["content"]
         api.send_message(other, again)
         assert "is in use" not in results(api, other)[1]["content"]
+
+
+def test_session_of_a_running_agent_names_the_calling_session(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_agent(tmp_path)
+    message = nested(delegate(words(1), calls("wait"), words(2)), words(3))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        session_id = api.create_session(
+            "mochi",
+            agent_settings={"enabled_agents": ["helper"]},
+            tool_settings={"execution_policy": "never_confirm"},
+        )["session_id"]
+        body = {"message": message, "background": True}
+        api.ok(api.http.post(f"/chat/{session_id}", json=body), 202)
+        until(lambda: api.ok(api.http.get("/agents/chats"))["sessions"])
+        (chat,) = api.ok(api.http.get("/agents/chats"))["sessions"]
+        completion = {"model": "agent:helper", "messages": [{"role": "user", "content": "Hi"}]}
+        busy = api.http.post(
+            f"{server.url}/v1/chat/completions",
+            json=completion,
+            headers={"X-Mochi-Session": chat["session_id"]},
+        )
+        assert busy.status_code == 409
+        advice = f"Wait, or use POST /api/v1/chat/{session_id}/stop."
+        assert busy.json()["error"]["message"].endswith(advice)
+        api.ok(api.http.post(f"/chat/{session_id}/stop"))
 
 
 class WaitingChats(FileSessionStore):

@@ -28,6 +28,7 @@ from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import (
+    AgentChatBusy,
     MochiError,
     ModelNotFound,
     SessionBusy,
@@ -519,7 +520,9 @@ class AgentExecutionService:
                 latest = calling_session.metadata.turn
                 goes_on = latest is not None and latest.survives
                 if latest and goes_on and turn.parent.turn_id in ("", *latest.run_ids):
-                    raise SessionBusy(session.session_id, latest.run_id)
+                    raise AgentChatBusy.called_by(
+                        session.session_id, latest.run_id, turn.parent.session_id
+                    )
         # The store completes its messages.
         await self.store.write(session.session_id, Change(turn=turn.ended("failed")))
         return await self.store.load(session.session_id)

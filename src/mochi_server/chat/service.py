@@ -38,6 +38,7 @@ from mochi_server.sessions.session import (
     refuse_if_turn_goes_on,
     turn_to_end,
     waiting_calls,
+    with_calling_session,
     with_waiting_calls,
 )
 from mochi_server.sessions.turn import Decision
@@ -400,10 +401,10 @@ class TurnService:
             with self._cancelled_at_shutdown():
                 await locks.enter_async_context(hold)
         except errors.SessionBusy as error:
-            if conversation.kind != "session":
-                raise
-            session = await self.store.load(session_id)
-            raise with_waiting_calls(error, session) from None
+            session = await conversation.store.load(session_id)
+            if conversation.kind == "session":
+                raise with_waiting_calls(error, session) from None
+            raise with_calling_session(error, session) from None
 
     def _new_turn(
         self,

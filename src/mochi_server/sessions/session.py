@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, TypeVar, cast
 
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
-from mochi_server.errors import InvalidMessageIndex, SessionBusy, SessionTooNew
+from mochi_server.errors import AgentChatBusy, InvalidMessageIndex, SessionBusy, SessionTooNew
 from mochi_server.sessions import types
 from mochi_server.sessions.attachments import Attachment
 from mochi_server.sessions.caller import current_owner
@@ -582,6 +582,17 @@ def with_waiting_calls(error: SessionBusy, session: ChatSession) -> SessionBusy:
     """
     run_id = error.details["run_id"]
     return SessionBusy.waiting(session.session_id, run_id, waiting_calls(session))
+
+
+def with_calling_session(error: SessionBusy, session: ChatSession) -> SessionBusy:
+    """Return the error of a lock on the session of an agent, with the session that has called the
+    agent, if any.
+    """
+    run_id = error.details["run_id"]
+    turn = session.metadata.turn
+    if turn is None or turn.has_ended or turn.parent is None:
+        return AgentChatBusy(session.session_id, run_id)
+    return AgentChatBusy.called_by(session.session_id, run_id, turn.parent.session_id)
 
 
 def waiting_calls(session: ChatSession) -> list[dict[str, Any]]:
