@@ -510,6 +510,20 @@ def test_call_of_what_is_missing_says_so(restarted: Restarted, name: str, messag
     assert api.messages(session_id)[-1]["role"] == "assistant"
 
 
+def test_approved_call_of_a_disabled_tool_was_decided_by_the_user(
+    parked: tuple[RunningServer, str, dict[str, Any]],
+) -> None:
+    server, session_id, asked = parked
+    api = server.client
+    until(lambda: not server.app.state.services.turns.table.running())
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"tool_settings": {"tools": ["sign"]}}))
+    api.ok(decide(api, session_id, asked))
+    finish(api, session_id)
+    (result,) = results(api, session_id)
+    assert (result["error_code"], result["decided_by"]) == ("TOOL_NOT_FOUND", "user")
+    assert result["confirmation_id"] == asked["confirmation_id"]
+
+
 def test_call_of_a_missing_model_says_so(private_stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url) as server:

@@ -23,7 +23,6 @@ from mochi_server.tools.schema import InvalidArguments
 from mochi_server.tools.toolbox import (
     Approver,
     BoundCall,
-    DecidedBy,
     FindTool,
     ToolInvocation,
     needs_approval,
@@ -238,12 +237,9 @@ class SessionApprover(Approver):
         """
         stored = self._stored_approval(bound.call)
         if stored is not None:
-            bound.call.progress.is_announced = True
-            bound.call.progress.confirmation_id = stored.confirmation_id
             if stored.decision is None:
                 return None
             if not stored.decision.approved or self._is_same_call(stored, bound):
-                bound.call.progress.decided_by = "user"
                 return stored.decision, await self.approvals.bind_decision(bound, stored.decision)
         stale_ids = () if stored is None else (*stored.stale_ids, stored.confirmation_id)
         return await self._request(bound, announce, find, stale_ids)
@@ -313,12 +309,14 @@ class SessionApprover(Approver):
         if self.writer.turn.survives and not bound.tool.read_only:
             await self.own_writer.start_call(bound.call)
 
-    def decided_by(self, call: ToolInvocation) -> DecidedBy:
-        """Return the source of the stored decision on a call, or the policy if there is none."""
+    def restore_decision(self, call: ToolInvocation) -> None:
+        """Record the stored decision on a call, if any, in the progress of the call."""
         stored = self._stored_approval(call)
         if stored is None:
-            return "policy"
-        return "timeout" if stored.decision is None else "user"
+            return
+        call.progress.is_announced = True
+        call.progress.confirmation_id = stored.confirmation_id
+        call.progress.decided_by = "timeout" if stored.decision is None else "user"
 
     def _stored_approval(self, call: ToolInvocation) -> Approval | None:
         """Return the stored request for this call if it was decided or has expired.

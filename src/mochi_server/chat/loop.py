@@ -122,9 +122,10 @@ class TurnLoop:
         """Store and publish why the open calls of a turn that continues cannot run."""
         writer = self.turn.writer
         for call in open_calls(writer.added):
+            self.turn.restore_decision(call)
             # Not `REPEATED`: a replay runs these calls.
             text = f"This call was not run: {reason.message}"
-            outcome = failed(call, text, decided_by=self.turn.decided_by(call))
+            outcome = failed(call, text, decided_by=call.progress.decided_by)
             await writer.add_result(call, outcome)
             self.publish([outcome.event()])
 
@@ -224,6 +225,7 @@ class TurnLoop:
         """Run a tool call and store its result. Then publish the result, even if storing failed."""
         writer = self.turn.writer
         call = planned.call
+        self.turn.restore_decision(call)
         writer.begin_call(call)
         try:
             outcome = await self._run_call(planned, publish)
@@ -240,7 +242,7 @@ class TurnLoop:
     async def _run_call(self, planned: PlannedCall, publish: Publish) -> ToolOutcome:
         call = planned.call
         if planned.has_begun:
-            return unknown_outcome(call, decided_by=self.turn.decided_by(call))
+            return unknown_outcome(call, decided_by=call.progress.decided_by)
         if planned.is_repeated:
             call = replace(call, defect=_REPEATED)
         return await self.turn.toolbox.run(call, publish)

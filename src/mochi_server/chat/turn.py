@@ -16,7 +16,7 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
-from mochi_server.tools.toolbox import DecidedBy, Toolbox, ToolInvocation
+from mochi_server.tools.toolbox import Toolbox, ToolInvocation
 from mochi_server.util.schema_checks import SchemaChecks
 
 
@@ -88,6 +88,7 @@ class PreparedTurn:
         """Return the next step, if the turn adds ``messages`` first."""
         return next_step([*self.writer.added, *messages], self.writer.turn, self.rules)
 
-    def decided_by(self, call: ToolInvocation) -> DecidedBy:
-        """Return the source of the stored decision on a call, or the policy if there is none."""
-        return "policy" if self.approver is None else self.approver.decided_by(call)
+    def restore_decision(self, call: ToolInvocation) -> None:
+        """Record the stored decision on a call, if any, in the progress of the call."""
+        if self.approver is not None:
+            self.approver.restore_decision(call)

@@ -366,11 +366,11 @@ class FunctionToolbox:
         if tool is None:
             names = ", ".join(self.tools) or "none"
             text = f"There is no tool named {call.name!r}. Available tools: {names}."
-            return failed(call, text, ToolNotFound.code)
+            return failed(call, text, ToolNotFound.code, call.progress.decided_by)
         try:
             return BoundCall(call, tool, await call.bind(tool.schema, self.execution))
         except InvalidArguments as error:
-            return failed(call, str(error))
+            return failed(call, str(error), decided_by=call.progress.decided_by)
 
     async def _execute(self, bound: BoundCall | ToolOutcome) -> ToolOutcome:
         """Run the result of ``_bind`` if it is a call, and return the outcome."""
