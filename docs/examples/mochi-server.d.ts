@@ -6093,7 +6093,7 @@ export interface components {
             decided_by?: ("policy" | "user" | "timeout") | null;
             /**
              * Confirmation Id
-             * @description tool: ID of the request that was decided, or that has expired.
+             * @description tool: ID of the latest request for the approval of the call.
              */
             confirmation_id?: string | null;
             /**

@@ -288,7 +288,9 @@ def test_model_that_was_removed_after_the_session_was_created(
         "There is no chat model 'echo'. Choose one of the chat models: mochi, "
     )
     assert "ollama pull" not in message
-    assert [event.data["message"] for event in events if event.type == "error"] == [message]
+    (told,) = [event.data["message"] for event in events if event.type == "error"]
+    stored = " The message is stored: send the request without `message` to get the answer."
+    assert told == message + stored
 
 
 def test_session_file_of_a_later_version_is_refused(private_api: Api, tmp_path: Path) -> None:
