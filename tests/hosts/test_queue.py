@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -246,16 +246,27 @@ FOREIGN = "error rendering prompt: iban NO93 1234"
 """Error that Ollama reports about one request, with text of its conversation."""
 
 
-def test_waiting_turns_do_not_fail_with_the_error_of_another_turn(start: Start) -> None:
+def fail(gate: Gate) -> Reply:
+    return Reply([gate, Failure(FOREIGN)])
+
+
+def stall(_: Gate) -> Reply:
+    return Reply([Gate()])
+
+
+@pytest.mark.parametrize("failing", [fail, stall])
+def test_waiting_turns_do_not_fail_with_the_error_of_another_turn(
+    start: Start, failing: Callable[[Gate], Reply]
+) -> None:
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply:
         if prompt.user_text == "poison":
-            return Reply([gate, Failure(FOREIGN)])
+            return failing(gate)
         return Reply.of("Fine.")
 
     with StubServer(speed=0, resolve=resolve) as one, StubServer(speed=0, resolve=resolve) as two:
-        api = start(one, two, ollama_slots=1).api()
+        api = start(one, two, ollama_slots=1, ollama_stall_timeout_seconds=2).api()
         poisons = [api.create_session("mochi")["session_id"] for _ in range(2)]
         sessions = [api.create_session("mochi")["session_id"] for _ in range(6)]
         with ThreadPoolExecutor(8) as pool:

@@ -160,9 +160,10 @@ def _is_lost(error: MochiError) -> bool:
 def _without_text(host: Host, error: MochiError) -> MochiError:
     """Return the error of one request as other requests receive it.
 
-    Ollama's own text may contain text of the conversation.
+    Ollama's own text may contain text of the conversation. The others have not had its timeout.
     """
-    if isinstance(error, OllamaBusy) or not _has_responded(error):
+    is_of_request = _has_responded(error) or isinstance(error, OllamaTimeout)
+    if isinstance(error, OllamaBusy) or not is_of_request:
         return error
     url = host.client.endpoint.url
     text = f"Ollama at {url} is left out for a moment, because another request failed there."
