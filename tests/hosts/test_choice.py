@@ -317,6 +317,21 @@ def test_missing_model_of_a_pinned_session_names_the_hosts_that_have_it(start: S
         assert api.ok(freed)["summary_model"] == "left"
 
 
+def test_missing_model_of_a_session_without_a_pin_names_no_pin(start: Start) -> None:
+    common, writer = Model("common"), Model("writer")
+    with (
+        StubServer(speed=0, models=[common]) as one,
+        StubServer(speed=0, models=[common, writer]) as two,
+    ):
+        api = start(f"a={one.url}", f"b={two.url}").api()
+        session_id = api.create_session("writer")["session_id"]
+        api.send_message(session_id, "Hello!")
+        two.stop()
+        api.http.get("/health")  # finds that the host is down
+        error = _error(api.http.post(f"/sessions/{session_id}/summarize"), 404)
+    assert error["message"].startswith("There is no chat model 'writer'.")
+
+
 def test_pin_can_be_removed_while_the_hosts_are_down(start: Start, stubs: list[StubServer]) -> None:
     api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
     session_id = api.create_session("mochi")["session_id"]

@@ -154,6 +154,8 @@ class ModelGateway:
         """Names and digests of models that Ollama lists with thinking, and that refuse it."""
         self._only: Host | None = None
         """Host to which all requests go, or None to choose a host for each request."""
+        self._is_pinned = False
+        """Whether ``_only`` is the host to which a session is pinned."""
 
     @property
     def host(self) -> Host:
@@ -180,7 +182,9 @@ class ModelGateway:
         await self.fleet.refresh()
         for host in self.fleet.active:
             if host.name == name:
-                return self._at(host)
+                pinned = self._at(host)
+                pinned._is_pinned = True
+                return pinned
         message = (
             f"The session is pinned to the Ollama host {name}, which is not in MOCHI_OLLAMA_HOSTS. "
             "Add it, or set the session's `ollama_host` to null."
@@ -226,11 +230,10 @@ class ModelGateway:
         try:
             return await request_permitted(self._only.client, name, find)
         except ModelNotFound as missing:
-            try:
-                model = await self.fleet.find_model(name)
-            except MochiError:
-                raise missing from None
-            raise missing.on_pinned_host(self._only.name, model.hosts) from None
+            others = [host.name for host in self.fleet.active if host.has(name)]
+            if not self._is_pinned or missing.is_other_kind or not others:
+                raise
+            raise missing.on_pinned_host(self._only.name, others) from None
 
     def allocate(
         self,
