@@ -287,6 +287,13 @@ def test_largest_window_includes_the_window_that_a_session_has_for_the_model(
     assert WindowRegistry().largest(model(8192), config, previous) == largest
 
 
+def test_largest_window_is_at_most_the_ceiling() -> None:
+    registry, info = WindowRegistry(), model(131_072)
+    config = default_window_config() | {"current_window": 65_536}
+    registry.lower_ceiling(info, 65_536)
+    assert registry.largest(info, config, "m") == 32_768
+
+
 def test_impossible_token_ratios_are_not_learned() -> None:
     estimate = TokenEstimate()
     estimate.observe(PromptSize(40), 5000)

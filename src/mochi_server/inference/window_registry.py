@@ -258,14 +258,16 @@ class WindowRegistry:
     ) -> int:
         """Return the largest window that a request can have in a session with the
         ``context_window_config`` ``config``: the largest that this registry chooses, that of the
-        Modelfile, the present one, or the session's own.
+        Modelfile, or the session's own, each at most the ceiling, or the present one.
 
         A larger window with which another program has loaded the model does not count until a
         request has adopted it.
         """
+        entry = self._entry(model.name)
         of_modelfile = capped(model.num_ctx or 0, model.context_length)
         own = _own_window(model, config, previous_model)
-        return max(max_window(model), of_modelfile, self.size(model.name) or 0, own)
+        chosen = max(max_window(model), of_modelfile, own)
+        return max(capped(chosen, entry.ceiling), entry.window or 0)
 
     def estimate(self, model: str) -> TokenEstimate:
         return self._entry(model).estimate
