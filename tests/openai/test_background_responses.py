@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from mochi_server.util.clock import timestamp
@@ -381,6 +382,24 @@ def test_response_is_the_same_after_a_restart(tmp_path: Path, stub: StubServer) 
             assert executed == response.mochi["tool_calls_executed"]
     names = [call["tool_name"] for call in first.mochi["tool_calls_executed"]]
     assert (names, second.mochi["tool_calls_executed"]) == (["look", "look"], [])
+
+
+def test_response_of_an_answer_with_null_fields_can_be_retrieved(
+    tmp_path: Path, stub: StubServer
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    tools = {"tools": ["look"], "execution_policy": "never_confirm"}
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        session_id = server.client.create_session("mochi", tool_settings=tools)["session_id"]
+        headers = {"X-Mochi-Session": session_id}
+        answered = ended(client, start(client, instruct(calls("look")), headers).id)
+        file = server.settings.resolved_sessions_dir / f"{session_id}.json"
+    stored = orjson.loads(file.read_bytes())
+    for message in stored["messages"]:
+        message.setdefault("client_tool_calls", None)
+    file.write_bytes(orjson.dumps(stored))
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        assert client.responses.retrieve(answered.id).output_text == answered.output_text
 
 
 def test_response_without_an_answer_does_not_return_a_later_one(

@@ -205,8 +205,8 @@ def _turn_messages(history: History, turn_id: str) -> list[Message]:
                 answer = message
                 messages.append(message)
         elif message["role"] == "tool" and answer is not None:
-            is_of_client = message.get("tool_call_id") in answer.get("client_tool_calls", ())
-            if not is_of_client:
+            client_calls = answer.get("client_tool_calls") or ()
+            if message.get("tool_call_id") not in client_calls:
                 messages.append(message)
     return messages
 
