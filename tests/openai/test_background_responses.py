@@ -384,6 +384,32 @@ def test_response_is_the_same_after_a_restart(tmp_path: Path, stub: StubServer) 
     assert (names, second.mochi["tool_calls_executed"]) == (["look", "look"], [])
 
 
+@pytest.mark.parametrize("change", ["insert", "remove"])
+def test_responses_stay_usable_if_the_system_prompt_changes(
+    tmp_path: Path, stub: StubServer, change: str
+) -> None:
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        api = server.client
+        prompt = {} if change == "insert" else {"system_prompt": "Be kind."}
+        session_id = api.create_session("mochi", **prompt)["session_id"]
+        path = f"/sessions/{session_id}/system-prompt"
+        headers = {"X-Mochi-Session": session_id}
+        first = ended(client, start(client, "Hello!", headers).id)
+        until(lambda: time.time() > first.created_at + 2)
+        second = ended(client, start(client, "And now?", headers).id)
+        if change == "insert":
+            api.ok(api.http.put(path, json={"content": "Be kind."}))
+        else:
+            api.http.delete(path).raise_for_status()
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        created = [client.responses.retrieve(each.id).created_at for each in (first, second)]
+        assert created == pytest.approx([first.created_at, second.created_at], abs=1)
+        *_, latest = client.responses.input_items.list(second.id, order="asc")
+        assert latest.content[0].text == "And now?"
+        sent = {"previous_response_id": second.id, "extra_headers": headers}
+        client.responses.create(model="mochi", input="Go on.", **sent)
+
+
 def test_response_of_an_answer_with_null_fields_can_be_retrieved(
     tmp_path: Path, stub: StubServer
 ) -> None:

@@ -7,6 +7,7 @@ returns a new value.
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
@@ -18,6 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from mochi_server.errors import ServerLost
+from mochi_server.sessions.types import Message
 
 TurnState = Literal[
     "running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"
@@ -333,6 +335,15 @@ def answer_message_id(turn_id: str, index: int) -> str:
     ``index`` is the position of the answer among the answers of the turn.
     """
     return blake2b(f"{turn_id} {index}".encode(), digest_size=5).hexdigest()
+
+
+def first_answer_of_turn(history: Sequence[Message], turn_id: str) -> int | None:
+    """Return the index of the first answer of a turn, or None if the history does not have it."""
+    message_id = answer_message_id(turn_id, 0)
+    for index in reversed(range(len(history))):  # most lookups are of the latest turn
+        if history[index]["message_id"] == message_id:
+            return index
+    return None
 
 
 def _check_replacement(messages: list[dict[str, Any]]) -> None:

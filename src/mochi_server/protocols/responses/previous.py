@@ -13,6 +13,7 @@ from mochi_server.protocols.responses.items import (
 )
 from mochi_server.services.recent_responses import RecentResponses
 from mochi_server.sessions.session import ChatSession, ends_turn
+from mochi_server.sessions.turn import first_answer_of_turn
 
 _UNKNOWN = (
     "is not in the server's memory; name a session in X-Mochi-Session, or send the whole "
@@ -29,13 +30,13 @@ def check_previous(previous: str | None, session: ChatSession) -> None:
     """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest
     response.
 
-    Of the ID, only the session and the index of the first message are compared. A turn without a
-    complete answer does not count, so that a client can repeat its request after a failure.
+    Of the ID, only the session and the place of the turn are compared. A turn without a complete
+    answer does not count, so that a client can repeat its request after a failure.
     """
     if previous is None:
         return
-    match = re.fullmatch(rf"resp_{session.session_id}_([0-9]{{1,9}})(_.*)?", previous)
-    if match is None or not _is_latest(session, int(match[1])):
+    match = re.fullmatch(rf"resp_{session.session_id}_([0-9]{{1,9}})(?:_(.*))?", previous)
+    if match is None or not _is_latest(session, int(match[1]), match[2] or ""):
         raise ValidationFailed.at(
             "previous_response_id",
             f"{previous!r} is not the latest response of the session {session.session_id!r}; "
@@ -43,8 +44,15 @@ def check_previous(previous: str | None, session: ChatSession) -> None:
         )
 
 
-def _is_latest(session: ChatSession, start: int) -> bool:
-    """Return whether no turn after the one that begins at index ``start`` has a complete answer."""
+def _is_latest(session: ChatSession, start: int, turn_id: str) -> bool:
+    """Return whether no later turn has a complete answer.
+
+    ``start`` was the index of the first message of the turn. A change of the system prompt moves
+    the messages, so the index only counts if the turn has no answer.
+    """
+    first_answer = first_answer_of_turn(session.history, turn_id)
+    if first_answer is not None:
+        start = first_answer
     if start > len(session.history):
         return False
     has_answer = False

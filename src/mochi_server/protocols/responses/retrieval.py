@@ -18,13 +18,13 @@ from mochi_server.protocols.responses.items import to_items
 from mochi_server.services.recent_responses import BackgroundResponse, RecentResponses
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import AGENT_NAME, ChatSession, ends_turn
-from mochi_server.sessions.turn import answer_message_id
+from mochi_server.sessions.turn import answer_message_id, first_answer_of_turn
 from mochi_server.sessions.types import AssistantMessage, Message
 from mochi_server.tools.stored_calls import stored_outcomes
 from mochi_server.util.clock import timestamp
 
 _ID = re.compile(r"resp_(?P<session>[0-9a-f]{10})_(?P<start>[0-9]{1,9})_(?P<turn>[0-9a-f]{10})")
-"""ID of a response in a session. ``start`` is the index of its first message."""
+"""ID of a response in a session. ``start`` is the index of its first message when it began."""
 _STATUS = {"running": "failed", "stopped": "cancelled"}
 """Status of a response by the stored state of its run, if the names differ."""
 _FAILED = {
@@ -97,6 +97,9 @@ async def _items_in_session(services: Services, response_id: str) -> list[Json]:
         raise ResponseNotFound(response_id)
     _, session = found
     history = session.history
+    first_answer = first_answer_of_turn(history, match["turn"])
+    if first_answer is not None:
+        return to_items(history[:first_answer])
     end = int(match["start"])
     while end < len(history) and history[end]["role"] != "assistant":
         end += 1
@@ -141,7 +144,7 @@ async def _from_session(
     """Return the response that a turn of a session stored, or None if the session has no
     such turn.
     """
-    *_, start, turn_id = response_id.split("_")
+    turn_id = response_id.rpartition("_")[2]
     messages = _turn_messages(session.history, turn_id)
     answers = [message for message in messages if message["role"] == "assistant"]
     state = _stored_state(session, turn_id, answers)
@@ -149,9 +152,10 @@ async def _from_session(
         return None
     fields = {"id": response_id, "model": session.model, "store": True}
     fields["background"] = None  # the session does not store it
-    if answers:
-        first = [*session.history[int(start) :], *answers][0]
-        fields["created_at"] = int(timestamp(first["timestamp"]))
+    first_answer = first_answer_of_turn(session.history, turn_id)
+    if first_answer is not None:
+        sent = session.history[max(first_answer - 1, 0)]
+        fields["created_at"] = int(timestamp(sent["timestamp"]))
         fields["model"] = answers[-1]["model"]
     is_of_agent = conversation.kind == "agent_chat"
     if is_of_agent:
