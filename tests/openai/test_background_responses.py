@@ -661,6 +661,19 @@ def test_response_of_a_parked_turn_is_in_progress_while_its_server_shuts_down(
         assert (response.status, response.error, response.output) == ("in_progress", None, [])
 
 
+def test_response_whose_session_another_server_has_taken_is_read_from_the_session(
+    server: RunningServer, client: openai.OpenAI, stub: StubServer
+) -> None:
+    session_id = server.client.create_session("mochi")["session_id"]
+    stub.clear_exchanges()
+    started = start(client, "hold", {"X-Mochi-Session": session_id})
+    stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks for e in all_))
+    turns = server.app.state.services.turns
+    server.call(lambda: turns.abort_all([session_id]))
+    response = ended(client, started.id)
+    assert (response.status, response.output_text) == ("cancelled", "one ")
+
+
 @pytest.mark.parametrize("streams", [False, True])
 def test_response_is_in_progress_after_its_clients_were_released(
     tmp_path: Path, stub: StubServer, streams: bool

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from mochi_server.chat.run import Run
-from mochi_server.errors import ContextOverflow, MochiError
+from mochi_server.errors import ContextOverflow, MochiError, SessionTaken
 from mochi_server.protocols.answer_fields import extra_fields, is_cut, usage
 from mochi_server.protocols.encoder import BlockEncoder, named_frame
 from mochi_server.protocols.openai_errors import http_status
@@ -27,9 +27,10 @@ class ResponseEncoder(BlockEncoder):
 
     ``fields`` are the fields of the response that are known before the run: its ID and the repeated
     fields of the request. ``response`` is the response so far. ``known`` stores it at its end, or
-    forgets it if the turn goes on at another server. On a disconnect, ``known`` stores the items so
-    far, unless the response is in the background. ``notices`` are added to the notices of the run.
-    ``functions`` are the functions of the client, by the names that the model sees.
+    forgets it if the turn goes on or another server has taken its session. On a disconnect,
+    ``known`` stores the items so far, unless the response is in the background. ``notices`` are
+    added to the notices of the run. ``functions`` are the functions of the client, by the names
+    that the model sees.
     """
 
     def __init__(
@@ -113,7 +114,8 @@ class ResponseEncoder(BlockEncoder):
             frames += [self._call(call) for call in part.result.client_tool_calls]
             ending["mochi"] = extra_fields(part, self._notices)
         self.response |= ending
-        if self._known is not None and self.run.latest.has_ended:
+        has_ended = self.run.latest.has_ended and not isinstance(part.failure, SessionTaken)
+        if self._known is not None and has_ended:
             self._known.add(self.response)
         elif self._known is not None:
             self._known.forget(self.response["id"])
