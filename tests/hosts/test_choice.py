@@ -317,6 +317,24 @@ def test_missing_model_of_a_pinned_session_names_the_hosts_that_have_it(start: S
         assert api.ok(freed)["summary_model"] == "left"
 
 
+def test_session_is_not_pinned_to_a_host_without_its_summary_model(start: Start) -> None:
+    common, left = Model("common"), Model("left")
+    with (
+        StubServer(speed=0, models=[common, left]) as one,
+        StubServer(speed=0, models=[common]) as two,
+    ):
+        api = start(f"a={one.url}", f"b={two.url}").api()
+        path = f"/sessions/{api.create_session('common')['session_id']}"
+        api.ok(api.http.patch(path, json={"summary_model": "left"}))
+        error = _error(api.http.patch(path, json={"ollama_host": "b"}), 404)
+        assert error["code"] == "MODEL_NOT_FOUND"
+        assert "'left'" in error["message"]
+        assert api.ok(api.http.get(path))["ollama_host"] is None
+        api.ok(api.http.patch(path, json={"ollama_host": "b", "summary_model": None}))
+        api.ok(api.http.patch(path, json={"ollama_host": "a", "summary_model": "left"}))
+        api.ok(api.http.patch(path, json={"ollama_host": "a", "title": "Still pinned"}))
+
+
 def test_missing_model_of_a_session_without_a_pin_names_no_pin(start: Start) -> None:
     common, writer = Model("common"), Model("writer")
     with (

@@ -157,11 +157,13 @@ class SessionService:
         host = fields.get("ollama_host")
         if host is not None:
             await self._check_host(host)
-        if fields.get("summary_model") is not None:
+        sets_summary_model = "summary_model" in fields
+        summary_model = fields.get("summary_model", session.metadata.summary_model)
+        if summary_model is not None and (sets_summary_model or host is not None):
             pin = fields.get("ollama_host", session.metadata.ollama_host)
             gateway = await self.gateway.pinned(pin)
-            await gateway.find_model(fields["summary_model"])
-        elif "summary_model" in fields:
+            await gateway.find_model(summary_model)
+        if sets_summary_model and summary_model is None:
             fields = {**fields, "summarized_by": None}  # it is shown in place of the summary model
         if host is None and fields.keys().isdisjoint({"model", "context_window"}):
             has_only_labels = fields.keys() <= _LABELS
