@@ -326,3 +326,33 @@ def test_client_of_a_turn_that_waits_stays_connected_if_its_server_has_lost_the_
             ending = [event.type for event in events][-2:]
     assert ending == ["message_complete", "done"]
     assert noted(server) == ["lost"]
+
+
+@pytest.mark.slow
+def test_decision_counts_if_its_server_notices_the_loss_of_the_session_while_it_is_stored(
+    shared_stub: StubServer, tmp_path: Path, database: str
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with (
+        RunningServer(tmp_path, shared_stub.url, store_url=database) as server,
+        psycopg.connect(database) as taker,
+        psycopg.connect(database, autocommit=True) as observer,
+        ThreadPoolExecutor() as pool,
+    ):
+        api, decider = server.client, server.api()
+        turns = server.app.state.services.turns
+        session_id = api.create_session("mochi", **SETTINGS)["session_id"]
+        with api.open_stream(session_id, message_of("kept")) as events:
+            call = next(event.data for event in events if event.type == ASKED)
+            run = turns.table.find(session_id)
+            taker.execute("UPDATE sessions SET fence = fence + 1")  # locks the row
+            deciding = pool.submit(decide, decider, session_id, call)
+            blocked = "SELECT pid FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+            until(lambda: observer.execute(blocked, [taker.info.backend_pid]).fetchone())
+            server.call(lambda: turns.abort_all([session_id]))
+            until(lambda: run.control.task_was_cancelled)
+            taker.commit()
+            decider.ok(deciding.result())
+            ending = [event.type for event in events][-2:]
+    assert ending == ["message_complete", "done"]
+    assert noted(server) == ["kept"]

@@ -284,10 +284,16 @@ class SessionApprover(Approver):
         """Store a decision.
 
         If that fails, suspend the turn, because its call waits for another decision. Also suspend
-        it if another server has taken the session: then the decision is for the stored turn.
+        it if another server has taken the session: then the decision is for the stored turn. The
+        write finds that out, or this server does and cancels the task during the write.
         """
         try:
             await self.writer.store_decision(decision)
+        except asyncio.CancelledError as error:
+            if not isinstance(self.control.abort_error, errors.SessionTaken):
+                raise
+            request.failure = errors.ConfirmationNotFound(request.confirmation_id)
+            raise TurnSuspended from error
         except errors.SessionTaken as error:
             request.failure = errors.ConfirmationNotFound(request.confirmation_id)
             raise TurnSuspended from error
