@@ -284,6 +284,38 @@ def test_stopped_turn_stays_stopped_after_restart(
         assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
+def test_stopped_turn_has_its_tool_calls_after_restart(tmp_path: Path) -> None:
+    gate = Gate()
+    replies = iter([Reply([ToolCalls([ToolCall("one")])]), Reply([Text("It is "), gate])])
+    write_tools(tmp_path, TOOL)
+    with StubServer(speed=0, resolve=lambda _: next(replies)) as stub:
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            session_id = api.create_session("mochi", **TOOL_SETTINGS)["session_id"]
+            path, body = f"/chat/{session_id}", {"message": "Hi"}
+            api.ok(api.http.post(path, json={**body, "background": True}, headers=KEY), 202)
+            with api.http.stream("GET", f"{path}/stream") as response:
+                next(event for event in read_events(response) if "It is" in str(event.data))
+            api.ok(api.http.post(f"{path}/stop"))
+            before = api.ok(api.http.post(path, json=body, headers=KEY))
+        gate.open()
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            after = api.ok(api.http.post(path, json=body, headers=KEY))
+            streamed = stream_with_key(api, session_id, "Hi")
+    assert [call["tool_name"] for call in before["tool_calls_executed"]] == ["one"]
+    for name in ("tool_calls_executed", "message", "state"):
+        assert after[name] == before[name]
+    assert types_of(streamed) == [
+        "tool_call",
+        "tool_result",
+        "tool_continuation_start",
+        "content_delta",
+        "stopped",
+        "done",
+    ]
+
+
 def test_fork_has_no_idempotency_keys(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     stream_with_key(api, session_id, "Hi")

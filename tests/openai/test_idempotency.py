@@ -25,7 +25,7 @@ from tests.openai.conftest import TOOLS
 from tests.openai.conversation import LOOK
 from tests.sessions.samples import assistant, user
 from tests.support.agents import new_agent_chat, work_until, write_agent
-from tests.support.api import Api
+from tests.support.api import Api, read_events
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
@@ -161,6 +161,37 @@ def test_texts_around_a_tool_call_are_separate_in_the_stored_answer(tmp_path: Pa
             second = requests.send("And?").json()
     assert first["choices"][0]["message"]["content"] == "I look.\n\nIt rains."
     assert second["choices"] == first["choices"]
+
+
+def test_texts_of_a_stopped_answer_are_separate_after_a_restart(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def reply(prompt: Prompt) -> Reply:
+        if prompt.after_tools:
+            return Reply([Text("It rains."), gate])
+        return Reply([Text("I look."), ToolCalls([ToolCall("add", {"a": 1, "b": 2})])])
+
+    write_tools(tmp_path, TOOLS)
+    with StubServer(speed=0, resolve=reply) as stub, ThreadPoolExecutor() as pool:
+        with RunningServer(tmp_path, stub.url) as server:
+            requests = Requests(server)
+            api, turns = server.api(), server.app.state.services.turns
+            settings = {"tool_settings": {"tools": ["add"]}}
+            api.ok(api.http.patch(f"/sessions/{requests.session_id}", json=settings))
+            sent = pool.submit(requests.send, "And?")
+            until(turns.table.running)
+            with api.http.stream("GET", f"/chat/{requests.session_id}/stream") as response:
+                next(event for event in read_events(response) if "rains" in str(event.data))
+            api.ok(api.http.post(f"/chat/{requests.session_id}/stop"))
+            first = sent.result().json()
+        gate.open()
+        with RunningServer(tmp_path, stub.url) as server:
+            requests.url, requests.api = f"{server.url}/v1/chat/completions", server.client
+            second = requests.send("And?").json()
+    assert first["choices"][0]["message"]["content"] == "I look.\n\nIt rains."
+    assert [second[name] for name in ("id", "choices")] == [
+        first[name] for name in ("id", "choices")
+    ]
 
 
 def test_repeated_previous_response_after_a_restart_is_accepted(

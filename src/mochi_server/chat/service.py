@@ -26,7 +26,7 @@ from mochi_server.chat.stored_turns import StoredTurns
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import TurnResult
-from mochi_server.events import Done, ToolContinuationStart
+from mochi_server.events import Done, Stopped, ToolContinuationStart
 from mochi_server.services.keys import KeyRing
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.usage import TurnLimiter
@@ -35,6 +35,7 @@ from mochi_server.sessions.history import last_user_index
 from mochi_server.sessions.session import (
     ChatSession,
     key_digest,
+    last_answer,
     refuse_if_turn_goes_on,
     turn_to_end,
     waiting_calls,
@@ -359,6 +360,8 @@ class TurnService:
         session: ChatSession,
         turn_input: TurnInput,
         answer_start: int,
+        *,
+        was_stopped: bool = False,
     ) -> Run:
         """Return an ended run with the events of a stored answer.
 
@@ -366,15 +369,17 @@ class TurnService:
         turn. Otherwise, clients find the run by its new ID until it leaves memory.
         """
         messages = session.history[answer_start:]
-        result = TurnResult(messages, outcomes=stored_outcomes(messages))
+        outcomes = stored_outcomes(messages)
+        result = TurnResult(messages, outcomes=outcomes, cancelled=was_stopped)
         turn = session.metadata.turn
         if turn is not None and turn.answer_id != result.answer_id:
             turn = None  # the answer is that of an earlier turn
         run_ids = [new_id()] if turn is None else turn.run_ids
         run = self._live.new_run(conversation, session, turn_input, run_ids, answer_start)
-        run.end("completed", result)
+        run.end("stopped" if was_stopped else "completed", result)
+        end = Stopped(result.partial_id) if was_stopped else result.completed()
         events = answer_events(messages, is_agent=turn_input.agent is not None)
-        run.publish([*events, result.completed(), Done(run.session_id)])
+        run.publish([*events, end, Done(run.session_id)])
         if turn is None:
             self.table.add(run)
             self.table.retain(run)
@@ -451,7 +456,10 @@ class TurnService:
             if run.state == "stopped" and is_own:
                 return run
         if turn.state == "stopped" and is_own:  # in an earlier process, or long ago
-            return self._runs.create_ended(session, turn)
+            answer = last_answer(session.history[turn.first :])
+            is_shown = answer is not None and answer["message_id"] == turn.answer_id
+            start = turn.first if is_shown else len(session.history)
+            return self._repeated_run(conversation, session, turn_input, start, was_stopped=True)
         return await self._runs.find_or_create(session, turn) if turn.survives else None
 
     # Stored turns
