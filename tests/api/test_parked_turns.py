@@ -51,8 +51,8 @@ from mochi_stub import (
     ToolCall,
     ToolCalls,
 )
-from tests.frontends.chats import Frontend, of_type, response_to, types, user
-from tests.support.agents import delegate, nested, notes, write_agent
+from tests.frontends.chats import Frontend, of_type, read_chunks, response_to, types, user
+from tests.support.agents import delegate, nested, notes, work_until, write_agent
 from tests.support.api import Api, Event, error_of, read_events
 from tests.support.cases import cases
 from tests.support.images import PNG, base64_image
@@ -405,6 +405,36 @@ def test_decision_while_the_server_stops_is_kept_for_the_next_one(
     with RunningServer(tmp_path, private_stub.url) as server:
         until(lambda: len(server.client.messages(session_id)) == 4)
         assert noted(tmp_path) == ["x"]
+
+
+def test_decided_turn_no_longer_waits_while_the_server_stops(tmp_path: Path) -> None:
+    gate = Gate()
+    write_tools(tmp_path, TOOLS)
+    with (
+        StubServer(speed=0, resolve=work_until(gate)) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        api, table = server.client, server.app.state.services.turns.table
+        session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+        held = api.create_session("mochi")["session_id"]
+        body = {"message": "Work.", "background": True}
+        api.ok(api.http.post(f"/chat/{held}", json=body), 202)
+        with api.open_stream(session_id, PLAN) as events:
+            asked = next(event.data for event in events if event.type == ASKED)
+            stopping = pool.submit(server.stop)
+            until(table.all_suspended)
+            assert state(api, session_id) == "waiting_for_approval"
+            assert decide(api, session_id, asked).status_code == 202
+            decided = state(api, session_id)
+            resuming = pool.submit(api.http.get, f"/chat/{session_id}/ai-sdk/any/stream")
+            (run,) = table.all_suspended()
+            until(lambda: run.subscribers == 2 or resuming.done())
+            gate.open()
+            stopping.result()
+    assert decided == "running"
+    resumed = types(read_chunks(resuming.result().content))
+    assert resumed[-1] == "error"  # the server ended the stream, not the request for approval
 
 
 def test_approval_that_expires_during_a_shutdown_counts_as_expired(

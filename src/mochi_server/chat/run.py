@@ -156,6 +156,7 @@ class Run:
         self.state = state
         self.result = result
         self.task = None
+        self.control.is_suspending = False
 
     def release_clients(self, continued_by: "Run | None" = None) -> None:
         """Hand the clients of this run over to the run that continues its turn, or end their

@@ -61,7 +61,10 @@ class TurnControl:
         self.request: ApprovalRequest | None = None
         """Request for the decision that the turn waits for."""
         self.is_suspending = False
-        """Whether ``suspend`` has ended the wait of the task, which cannot be cancelled then."""
+        """Whether ``suspend`` has ended the wait of the task, which cannot be cancelled then.
+
+        False again after the end of the task.
+        """
         self.ends_for_shutdown = False
         """Whether a shutdown ends the task.
 
@@ -89,7 +92,7 @@ class TurnControl:
     def suspend(self) -> bool:
         """Suspend the turn if a call waits for a decision.
 
-        Return whether the turn is suspended, now or by an earlier call.
+        Return whether the task suspends the turn, because of this call or an earlier one.
         """
         if self.request is not None and not self.request.decision.done():
             self.is_suspending = True
