@@ -1335,6 +1335,31 @@ def test_missing_model_ends_the_turn_of_an_agent(private_stub: StubServer, tmp_p
     assert notes(tmp_path) == []
 
 
+class FullStore(FileSessionStore):
+    """Store on a full disk."""
+
+    async def write(self, session_id: str, _: Change) -> int:
+        raise StorageFailed(f"save session {session_id}", OSError(28, "No space left on device"))
+
+
+def test_unstored_decision_does_not_end_the_turn_of_an_agent(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_agent(tmp_path)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = start(server.client, *through("helper"))
+    with (
+        StubServer(models=[Model("other")]) as stub,
+        RunningServer(tmp_path, stub.url, with_store(FullStore)) as server,
+    ):
+        refused = decide(server.client, session_id, asked)
+        assert error_of(refused) == (500, "STORAGE_FAILED")
+    with RunningServer(tmp_path, private_stub.url) as server:
+        server.client.ok(decide(server.client, session_id, asked))
+        finish(server.client, session_id)
+    assert notes(tmp_path) == ["x"]
+
+
 def test_unreadable_turn_ends_the_turn_of_its_agent(
     private_stub: StubServer, tmp_path: Path
 ) -> None:

@@ -294,10 +294,10 @@ class StoredTurns:
         await locks.enter_async_context(self.limiter.running(run.caller, is_limited=is_requested))
         with acting_as(run.caller):
             prepared = await self.preparation.prepare_continued(run, session, turn)
-        if isinstance(prepared.model, errors.ModelNotFound):  # its calls do not run
-            await self._end_agent(session.session_id, turn, "failed")
         with self.live.table.continuing(run):
             await prepared.writer.begin()
+            if isinstance(prepared.model, errors.ModelNotFound):  # its calls do not run
+                await self._end_agent(session.session_id, turn, "failed")
             if self.live.shutdown.is_set():
                 return None
             run.log.add([*repeated, Status("continued", 0, continues=run.continues)])
