@@ -1314,6 +1314,10 @@ def test_agent_that_cannot_continue_ends_its_turn(
         )
         assert state(api, session_id) == "completed"
         chat = api.ok(api.http.get(f"/agents/chats/{file.stem}"))["messages"]
+    *_, last = [each.body for each in private_stub.exchanges() if each.path == "/api/chat"]
+    assert last is not None
+    (tool,) = last["tools"]
+    assert "Available agents:\n  none\n" in tool["function"]["description"]
     assert [message["role"] for message in chat][-2:] == ["assistant", "tool"]
     assert chat[-1]["interrupted"] is True
     assert turn_in(file)["state"] == "failed"

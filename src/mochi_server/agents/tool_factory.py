@@ -39,7 +39,7 @@ def agent_schema(agents: Mapping[str, AgentDefinition]) -> ToolSchema:
     agent.__doc__ = f"""Delegate a task to a specialised agent.
 
 Available agents:
-{listed}
+{listed or "  none"}
 
 Args:
     agent (str): The name of the agent to invoke.
