@@ -1662,23 +1662,31 @@ def test_session_of_a_running_agent_names_the_calling_session(
 
 
 class WaitingChats(FileSessionStore):
-    """Store in which the next request for a session waits before it locks the session."""
+    """Store in which the next request for a session waits before or after it locks the session."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.next_waits = False
+        self.next_waits = self.next_waits_locked = False
         self.is_waiting, self.may_lock = threading.Event(), threading.Event()
+        self.requests = 0
 
     @asynccontextmanager
     async def hold(
         self, session_id: str, *, run_id: str | None = None, wait: bool = False
     ) -> AsyncIterator[None]:
+        self.requests += 1
+        waits_locked, self.next_waits_locked = self.next_waits_locked, False
         if self.next_waits:
             self.next_waits = False
-            self.is_waiting.set()
-            await asyncio.to_thread(self.may_lock.wait, 30)
+            await self._wait()
         async with super().hold(session_id, run_id=run_id, wait=wait):
+            if waits_locked:
+                await self._wait()
             yield
+
+    async def _wait(self) -> None:
+        self.is_waiting.set()
+        await asyncio.to_thread(self.may_lock.wait, 30)
 
 
 def stores_with_waiting_chats(settings: MochiServerSettings) -> FileStores:
@@ -1721,6 +1729,33 @@ def test_chat_of_an_agent_is_checked_when_it_is_locked(
         finish(api, session_id)
         assert notes(tmp_path) == ["x"]
         assert "Result of note: Noted." in results(api, session_id)[1]["content"]
+
+
+def test_approved_call_of_an_agent_runs_if_a_refused_message_has_locked_its_chat(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_agent(tmp_path)
+    components = Components(stores=stores_with_waiting_chats)
+    with (
+        RunningServer(tmp_path, private_stub.url, components, park_seconds=0) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        api, store = server.api(), server.app.state.services.stores.agents
+        session_id, asked = start(api, *through("helper"))
+        until(lambda: not server.app.state.services.turns.table.running())
+        completion = {"model": "agent:helper", "messages": [{"role": "user", "content": "Hi"}]}
+        headers = {"X-Mochi-Session": agent_file(tmp_path).stem}
+        url = f"{server.url}/v1/chat/completions"
+        store.next_waits_locked = True
+        sent = pool.submit(api.http.post, url, json=completion, headers=headers)
+        assert store.is_waiting.wait(60)
+        earlier = store.requests
+        api.ok(decide(api, session_id, asked))
+        until(lambda: store.requests > earlier)
+        store.may_lock.set()
+        assert sent.result().status_code == 409
+        finish(api, session_id)
+    assert notes(tmp_path) == ["x"]
 
 
 def test_other_protocols_say_that_the_session_waits(

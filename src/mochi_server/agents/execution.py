@@ -455,12 +455,14 @@ class AgentExecutionService:
         None. An interrupted turn of another call is ended. Raises ``SessionNotFound`` and
         ``SessionBusy``.
         """
-        if session_id is None:
-            session_id = await self._child_session(caller)
+        child_id = await self._child_session(caller)
+        session_id = session_id or child_id
         if session_id is None:
             created = await self.store.create(self._new_session(agent, model, info, caller))
             session_id = created.session_id
-        async with self.store.hold(session_id, run_id=run_id):
+        # A message that is about to be refused may have locked the session of a continued turn.
+        waits = session_id == child_id
+        async with self.store.hold(session_id, run_id=run_id, wait=waits):
             session = await self.store.load(session_id)
             check_owner(session, agent)
             continued = session.metadata.turn
