@@ -1309,11 +1309,13 @@ def test_agent_that_cannot_continue_ends_its_turn(
         (result,) = results(api, session_id)
         file = agent_file(data_dir)
         assert (result["error_code"], result["agent_session_id"]) == (code, file.stem)
-        assert result["content"].startswith(
-            f"Session ID: {file.stem}\n\nThe agent failed: {reason}"
-        )
-        assert state(api, session_id) == "completed"
         chat = api.ok(api.http.get(f"/agents/chats/{file.stem}"))["messages"]
+        plan = chat[-3]["content"]
+        parts = result["content"].split("\n\n")
+        assert parts[:2] == [f"Session ID: {file.stem}", plan]
+        assert parts[-2].startswith("Result of note: ")
+        assert parts[-1].startswith(f"The agent failed: {reason}")
+        assert state(api, session_id) == "completed"
     *_, last = [each.body for each in private_stub.exchanges() if each.path == "/api/chat"]
     assert last is not None
     (tool,) = last["tools"]

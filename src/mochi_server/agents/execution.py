@@ -25,6 +25,7 @@ from mochi_server.chat.stored_events import agent_event
 from mochi_server.chat.turn import Phases, PreparedTurn
 from mochi_server.chat.turn_control import TurnControl, TurnSuspended
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
+from mochi_server.chat.turn_messages import turn_messages
 from mochi_server.chat.writer import TurnWriter
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import (
@@ -365,16 +366,18 @@ class AgentExecutionService:
     ) -> AgentResult:
         """Publish and return the result of a call whose agent cannot start or continue.
 
-        The turn that the call had started before a wait or a crash ends.
+        The turn that the call had started before a wait or a crash ends. The result contains what
+        the agent has done in it.
         """
         session_id = await self._child_session(caller)
+        messages: Sequence[Message] = ()
         if session_id is None:
             publish([reported.start()])
         else:
-            await self._end_turn_of(caller, session_id)
+            messages = await self._end_turn_of(caller, session_id)
             caller.call.begin_agent(reported.agent_name, session_id)
             reported = replace(reported, session_id=session_id)
-        result = reported.result((), failure)
+        result = reported.result(messages, failure)
         publish([reported.complete(result)])
         return result
 
@@ -498,14 +501,21 @@ class AgentExecutionService:
                 return child_id
         return None
 
-    async def _end_turn_of(self, caller: AgentCaller, session_id: str) -> None:
-        """Store that the turn of an agent that this call has started failed, if it goes on."""
+    async def _end_turn_of(self, caller: AgentCaller, session_id: str) -> Sequence[Message]:
+        """Store that the turn of an agent that this call has started failed, if it goes on.
+
+        Return the messages of the turn.
+        """
         async with self.store.hold(session_id, wait=True):
-            turn = (await self.store.load(session_id)).metadata.turn
-            if turn is None or turn.has_ended or not caller.has_started(turn, session_id):
-                return
-            # The store completes its messages.
-            await self.store.write(session_id, Change(turn=turn.ended("failed")))
+            session = await self.store.load(session_id)
+            turn = session.metadata.turn
+            if turn is None or not caller.has_started(turn, session_id):
+                return ()
+            if not turn.has_ended:
+                # The store completes its messages.
+                await self.store.write(session_id, Change(turn=turn.ended("failed")))
+                session = await self.store.load(session_id)
+            return turn_messages(session, turn)
 
     async def end_interrupted_turn(self, session: ChatSession) -> ChatSession:
         """Store that the latest turn of a locked session failed, if it was interrupted with the
