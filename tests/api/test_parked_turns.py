@@ -231,7 +231,17 @@ def parked(parking: RunningServer, stub: StubServer) -> tuple[RunningServer, str
     """Server that parks turns at once, a session whose turn is parked, and the call that waits."""
     del stub  # it checks the prompts of the test
     session_id = parking.client.create_session("mochi", **WITH_TOOLS)["session_id"]
-    return parking, session_id, park(parking.client, session_id)
+    asked = park(parking.client, session_id)
+    until_suspended(parking)
+    return parking, session_id, asked
+
+
+def until_suspended(server: RunningServer) -> None:
+    """Wait until no turn is live, because a stop has another result for a live turn.
+
+    The request for approval is stored a moment before the turn is suspended.
+    """
+    until(lambda: not server.app.state.services.turns.table.running())
 
 
 def start(api: Api, message: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -1487,6 +1497,7 @@ def test_stopped_regeneration_keeps_what_it_has_produced(
         asked = confirmations(api, session_id)[0]
         if number < answers:
             api.ok(decide(api, session_id, asked))
+    until_suspended(parking)
     assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
     stored = api.messages(session_id)
     assert [message["role"] for message in stored] == [
