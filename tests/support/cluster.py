@@ -22,6 +22,7 @@ _PRELOADED = [
     "pytest",
     "tests.support.server",
     "uvloop",
+    "tests.support.frozen",
 ]
 
 

@@ -28,10 +28,12 @@ from mochi_server import protocols
 OF_A_SERVER = (
     "aiohttp",
     "anyio._backends._asyncio",
+    "docstring_parser",
     "encodings.idna",
     "fastapi.telemetry._runtime",
     "fastapi_offline",
     "httpcore",
+    "mochi_server.ollama.library",
     "tests.support.built_routes",
     "uvicorn.lifespan.on",
     "yaml",
