@@ -1854,6 +1854,7 @@ def test_each_warning_of_a_parked_turn_is_sent_once(
         send = partial(api.send_message, session_id, two("a", "b"), wait_for_confirmation=True)
         collecting = pool.submit(send)
         until(lambda: state(api, session_id) == "waiting_for_approval")
+        until_suspended(server)
         streaming = pool.submit(finish, server.api(), session_id)
         (run,) = server.app.state.services.turns.table.all_suspended()
         until(lambda: run.subscribers == 2)

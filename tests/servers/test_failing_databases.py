@@ -10,7 +10,12 @@ import psycopg
 import pytest
 
 from mochi_server.errors import StorageFailed, StorageUnavailable
-from mochi_server.storage.postgres.database import _SCHEMA_LOCK, Connection, Database, prepare
+from mochi_server.storage.postgres.database import (
+    _SCHEMA_LOCK,
+    RESPONSE_SECONDS,
+    Database,
+    prepare,
+)
 from mochi_server.storage.postgres.processes import lock_key
 from tests.servers.conftest import Start
 from tests.support import postgres
@@ -22,7 +27,6 @@ from tests.support.relay import CuttingRelay
 from tests.support.waiting import until
 
 WRONG = "wrong-password"
-SHORT_LIMIT = "SET statement_timeout = '100ms'"
 FULL = """
 CREATE FUNCTION is_full() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
@@ -284,16 +288,12 @@ def test_schemas_of_one_search_path_have_their_own_sessions(start: Start, databa
 
 
 @pytest.mark.slow
-async def test_migration_waits_longer_than_other_statements(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_migration_waits_longer_than_other_statements(database: str) -> None:
     """Another server migrates the schema of a large database, and this one waits for its lock."""
-    monkeypatch.setattr("mochi_server.storage.postgres.database._LIMITS", SHORT_LIMIT)
-    monkeypatch.setattr(Connection, "response_seconds", 1)
     async with await psycopg.AsyncConnection.connect(database) as other:
         await other.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
         migrating = asyncio.ensure_future(prepare(database))
-        ended, _ = await asyncio.wait([migrating], timeout=2)
+        ended, _ = await asyncio.wait([migrating], timeout=RESPONSE_SECONDS + 1)
         assert not ended
         await other.rollback()
         assert await migrating == 19

@@ -30,9 +30,14 @@ SILENT_SECONDS = 5
 frozen.
 """
 IS_SILENT = f"seen < (SELECT max(seen) FROM processes) - interval '{SILENT_SECONDS} s'"
-IS_RECENT = "greatest(seen, pg_postmaster_start_time()) > clock_timestamp() - interval '3 s'"
-"""Condition for processes that were connected in the last 3 s, or may reconnect because the
-database has restarted.
+RECENT_SECONDS = 3
+"""Time in which a process may reconnect after its connection, or the database, has ended."""
+IS_RECENT = (
+    "greatest(seen, pg_postmaster_start_time()) > "
+    f"clock_timestamp() - interval '{RECENT_SECONDS} s'"
+)
+"""Condition for processes that were connected a moment ago, or may reconnect because the database
+has restarted.
 """
 _HEARTBEAT_SECONDS = 1.0
 _TIMEOUT_SECONDS = 10.0
