@@ -116,7 +116,7 @@ def test_completed_turn_stores_its_state_without_another_write(
 
 
 def test_run_of_a_killed_server_has_failed(tmp_path: Path, holding: GatedStub) -> None:
-    with RunningServer(tmp_path, holding.stub.url, **OFF) as server:
+    with RunningServer(tmp_path, holding.stub.url, **OFF, shutdown_grace_seconds=0) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         run = start(server.client, session_id, "hold")
         holding.stub.wait_for(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from mochi_server.container import Components
 from mochi_server.util.clock import timestamp
 from mochi_stub import Cut, Gate, Model, Prompt, Reply, StubServer, Text
 from tests.openai.conversation import client_of
@@ -680,7 +681,11 @@ def test_response_is_in_progress_after_its_clients_were_released(
 ) -> None:
     """The turn goes on at the next server, also if a client has decided during the shutdown."""
     write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, stub.url, park_seconds=0) as server, client_of(server) as client:
+    components = Components(ping_seconds=0.05)  # the stream begins with a ping
+    with (
+        RunningServer(tmp_path, stub.url, components, park_seconds=0) as server,
+        client_of(server) as client,
+    ):
         api = server.client
         session = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
         headers = {"X-Mochi-Session": session}
