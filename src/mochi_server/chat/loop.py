@@ -33,8 +33,8 @@ from mochi_server.ollama.errors import is_unreadable_image
 from mochi_server.sessions.types import AssistantMessage
 from mochi_server.tools.stored_calls import (
     calls_in,
+    lost_outcome,
     open_calls,
-    unknown_outcome,
 )
 from mochi_server.tools.toolbox import ToolOutcome, failed
 
@@ -242,7 +242,7 @@ class TurnLoop:
     async def _run_call(self, planned: PlannedCall, publish: Publish) -> ToolOutcome:
         call = planned.call
         if planned.has_begun:
-            return unknown_outcome(call, decided_by=call.progress.decided_by)
+            return lost_outcome(call, decided_by=call.progress.decided_by)
         if planned.is_repeated:
             call = replace(call, defect=_REPEATED)
         return await self.turn.toolbox.run(call, publish)

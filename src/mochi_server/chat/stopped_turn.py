@@ -10,9 +10,9 @@ from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message
 from mochi_server.tools.stored_calls import (
     interrupted_outcome,
+    lost_outcome,
     open_calls,
     tool_message,
-    unknown_outcome,
 )
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, denied
 
@@ -66,7 +66,7 @@ def _stopped_outcome(call: ToolInvocation, turn: StoredTurn) -> ToolOutcome:
     decision = None if approval is None else approval.decision
     if turn.has_begun(call.id, call.index):
         is_approved = decision is not None and decision.approved
-        return unknown_outcome(call, decided_by="user" if is_approved else "policy")
+        return lost_outcome(call, decided_by="user" if is_approved else "policy")
     if approval is None:
         return interrupted_outcome(call)
     call.progress.confirmation_id = approval.confirmation_id

@@ -117,7 +117,7 @@ def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
     return replace(outcome, is_interrupted=True)
 
 
-def unknown_outcome(call: ToolInvocation, *, decided_by: DecidedBy) -> ToolOutcome:
+def lost_outcome(call: ToolInvocation, *, decided_by: DecidedBy) -> ToolOutcome:
     """Return the outcome of a call that was running when its server ended."""
     outcome = failed(call, _UNKNOWN, decided_by=decided_by)
     return replace(outcome, is_interrupted=True)
