@@ -237,9 +237,10 @@ def parked(parking: RunningServer, stub: StubServer) -> tuple[RunningServer, str
 
 
 def until_suspended(server: RunningServer) -> None:
-    """Wait until no turn is live, because a stop has another result for a live turn.
+    """Wait until no turn is live.
 
-    The request for approval is stored a moment before the turn is suspended.
+    The request for approval is stored a moment before the turn is suspended, and a stop has another
+    result for a live turn.
     """
     until(lambda: not server.app.state.services.turns.table.running())
 
@@ -330,7 +331,7 @@ def test_turn_that_ends_while_it_is_parked_is_counted_once(
     with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
         api = server.client
         stopped, deleted = (start(api, PLAN, WITH_TOOLS)[0] for _ in range(2))
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
         api.ok(api.http.post(f"/chat/{stopped}/stop"))
         for session_id in (stopped, deleted):
             assert api.http.delete(f"/sessions/{session_id}").status_code == 204
@@ -371,7 +372,7 @@ def test_parked_turn_continues_after_a_failed_deletion(
     with RunningServer(tmp_path, private_stub.url, components, **settings) as server:
         api = server.client
         session_id, _ = start(api, PLAN, WITH_TOOLS)
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
         assert error_of(api.http.delete(f"/sessions/{session_id}")) == (500, "STORAGE_FAILED")
         until(lambda: len(api.messages(session_id)) == 4)
 
@@ -402,7 +403,7 @@ def test_decision_while_the_server_stops_is_kept_for_the_next_one(
     ):
         store: SlowStore = server.app.state.services.stores.chats
         session_id, asked = start(server.client, PLAN, WITH_TOOLS)
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
         store.is_slow = True
         deciding = pool.submit(decide, server.client, session_id, asked)
         assert store.is_writing.wait(60)
@@ -555,7 +556,7 @@ def test_approved_call_of_a_disabled_tool_was_decided_by_the_user(
 ) -> None:
     server, session_id, asked = parked
     api = server.client
-    until(lambda: not server.app.state.services.turns.table.running())
+    until_suspended(server)
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"tool_settings": {"tools": ["sign"]}}))
     api.ok(decide(api, session_id, asked))
     finish(api, session_id)
@@ -723,7 +724,7 @@ def test_decision_about_a_session_that_stays_held_says_that_it_is_busy(
         api, store = server.api(), server.app.state.services.stores.chats
         session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
         asked = park(api, session_id, PLAN)
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
         store.is_held = True
         assert error_of(decide(api, session_id, asked)) == (409, "SESSION_BUSY")
         store.is_held = False
@@ -1159,7 +1160,7 @@ def test_call_that_is_announced_again_has_the_full_timeout(
         api = server.client
         session_id, asked = start(api, PLAN, WITH_TOOLS)
         file = tmp_path / "chat_sessions" / f"{session_id}.json"
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
         first = turn_in(file)["approval"]["expires_at"]
         write_tools(tmp_path, TOOLS.replace("text: str", 'text: str, suffix: str = "!"'))
         api.ok(api.http.post("/tools/reload"))
@@ -1171,7 +1172,7 @@ def test_history_of_a_parked_session_cannot_be_changed(
     parked: tuple[RunningServer, str, dict[str, Any]],
 ) -> None:
     server, session_id, asked = parked
-    until(lambda: not server.app.state.services.turns.table.running())
+    until_suspended(server)
     assert_unchangeable(server.client, session_id, asked)
     server.client.ok(decide(server.client, session_id, asked))
     finish(server.client, session_id)
@@ -1227,7 +1228,7 @@ def test_end_of_a_parked_turn_denies_only_the_call_that_waits(
         case "message":
             api.send_message(session_id, "Hi", if_waiting="deny")
         case _:
-            until(lambda: not parking.app.state.services.turns.table.running())
+            until_suspended(parking)
             Frontend(api, session_id).ai_sdk(user("Hi"))
     waiting, later = results(api, session_id)
     assert (waiting["decided_by"], "interrupted" in waiting) == ("user", False)
@@ -1261,7 +1262,7 @@ def test_end_of_a_parked_turn_ends_the_turn_of_its_agent(
     with RunningServer(data_dir, private_stub.url, **settings) as server:
         api = server.client
         session_id, _ = start(api, *through("helper"))
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
         file = agent_file(data_dir)
         match ends:
             case "stop":
@@ -1302,7 +1303,7 @@ def test_agent_that_cannot_continue_ends_its_turn(
         server = RunningServer(data_dir, private_stub.url, park_seconds=0)
         servers.enter_context(server)
         session_id, asked = start(server.client, *through(agent))
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
         if agent == "removed":
             shutil.rmtree(folder)
         else:
@@ -1382,7 +1383,7 @@ def test_unreadable_turn_ends_the_turn_of_its_agent(
     write_agent(tmp_path)
     with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
         session_id, asked = start(server.client, *through("helper"))
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
     with changed_record(tmp_path, session_id) as record:
         record["input"] = {"model": 5}
     with RunningServer(tmp_path, private_stub.url) as server:
@@ -1425,7 +1426,7 @@ def test_stopped_turn_returns_what_it_has_stored(
     with ExitStack() as stack:
         server = stack.enter_context(RunningServer(tmp_path, private_stub.url, park_seconds=0))
         session_id, _ = start(server.client, two("a", "b"), WITH_TOOLS)
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
         if is_restarted:
             server.stop()
             server = stack.enter_context(RunningServer(tmp_path, private_stub.url))
@@ -1587,7 +1588,7 @@ def test_call_of_an_agent_starts_after_its_approval_in_a_continued_turn(
 ) -> None:
     api = parking.client
     session_id, asked = start(api, *through("helper"))
-    until(lambda: not parking.app.state.services.turns.table.running())
+    until_suspended(parking)
     api.ok(decide(api, session_id, asked, approved=approved))
     seen = [event.type for event in finish(api, session_id)]
     assert [each for each in seen if each == ASKED or each.startswith("agent_tool")] == shown
@@ -1604,7 +1605,7 @@ def test_call_inside_an_agent_that_is_disabled_meanwhile_runs(
     with RunningServer(data_dir, private_stub.url, park_seconds=0) as server:
         api = server.client
         session_id, asked = start(api, *through("helper"))
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
         changed = {"agent_settings": {"enabled_agents": enabled}}
         api.ok(api.http.patch(f"/sessions/{session_id}", json=changed))
         api.ok(decide(api, session_id, asked))
@@ -1626,7 +1627,7 @@ def test_session_of_an_agent_whose_caller_is_parked_is_in_use(
             api.create_session("mochi", **settings)["session_id"] for _ in range(2)
         )
         asked = park(api, session_id, message)
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
         (chat,) = api.ok(api.http.get("/agents/chats"))["sessions"]
         again = nested(delegate(words(1), words(1), session_id=chat["session_id"]), words(1))
         api.send_message(other, again)
@@ -1735,7 +1736,7 @@ def test_chat_of_an_agent_is_checked_when_it_is_locked(
         work = (words(1), calls("note", text="x"), words(2))
         message = nested(delegate(*work, session_id=chat["session_id"]), words(3))
         asked = park(api, session_id, message)
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
         store.may_lock.set()
         assert sent.result().status_code == 409
         api.ok(decide(api, session_id, asked))
@@ -1755,7 +1756,7 @@ def test_approved_call_of_an_agent_runs_if_a_refused_message_has_locked_its_chat
     ):
         api, store = server.api(), server.app.state.services.stores.agents
         session_id, asked = start(api, *through("helper"))
-        until(lambda: not server.app.state.services.turns.table.running())
+        until_suspended(server)
         completion = {"model": "agent:helper", "messages": [{"role": "user", "content": "Hi"}]}
         headers = {"X-Mochi-Session": agent_file(tmp_path).stem}
         url = f"{server.url}/v1/chat/completions"
@@ -1816,7 +1817,7 @@ def test_message_does_not_wait_for_the_end_of_a_parked_turn(
     parked: tuple[RunningServer, str, dict[str, Any]],
 ) -> None:
     server, session_id, _ = parked
-    until(lambda: not server.app.state.services.turns.table.running())
+    until_suspended(server)
     waits = {"message": "Hello", "if_busy": "wait"}
     refused = server.client.http.post(f"/chat/{session_id}", json=waits)
     assert error_of(refused) == (409, "SESSION_BUSY")

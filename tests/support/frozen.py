@@ -1,7 +1,7 @@
-"""Freezes the objects of this process on import, after all other modules of a fork server.
+"""Freezes the objects of a fork server on import. It is the last module that the fork server imports.
 
-A garbage collection in a forked process writes to each object that it visits. Without the frozen
-ones, the first collection does not copy the memory of the fork server.
+A garbage collection writes to each object that it visits, except to frozen ones. In a forked
+process, each write copies memory that it would share with the fork server.
 """
 
 import gc
